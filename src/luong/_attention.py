@@ -1,0 +1,348 @@
+"""The attention functions, and the module made of a score and dropout.
+
+Shapes: query (*batch, n, d_q), key (*batch, m, d_k), value (*batch, m, d_v). Each function returns
+`Attended(context, weights)`: context (*batch, n, d_v), and weights (*batch, n, m) with
+`need_weights=True`, else None. Batch dimensions broadcast.
+
+mask: bool, True where a query may attend, (*batch, n, m); any dimension may be 1.
+lengths: integers, (*batch); any dimension may be 1. Keys from there on are padding.
+dropout: the probability of dropping a weight; the others grow by 1/(1 - dropout). The functions
+always apply it, `Attention` in training only. Returned weights are those before dropout.
+
+A query with nothing to attend gives zeros, and zero gradients. A key that no query of its batch row
+may attend may hold anything, NaN included. Half types: scores, softmax and sums in float32.
+Equation numbers are those of Luong, Pham & Manning (2015), arXiv:1508.04025.
+
+Raises TypeError for a wrong kind or dtype, ValueError for a wrong shape, device or value.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from luong import _check, _mask, _score
+from luong._mask import Memory
+from luong._score import Score, ScoreFunction
+from luong.kernels import dense, dot
+
+
+class Attended(NamedTuple):
+    """What attention returns."""
+
+    context: Tensor  # (*batch, n, d_v)
+    weights: Tensor | None  # (*batch, n, m)
+
+
+def dot_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = None,
+    lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> Attended:
+    """softmax(query keyᵀ) value: score kᵀq (eq. 8, dot). Needs d_q == d_k."""
+    return scaled_dot_attention(
+        query,
+        key,
+        value,
+        scale=1.0,
+        mask=mask,
+        lengths=lengths,
+        dropout=dropout,
+        need_weights=need_weights,
+    )
+
+
+def scaled_dot_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    scale: float | None = None,
+    mask: Tensor | None = None,
+    lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> Attended:
+    """softmax(scale · query keyᵀ) value, by default with scale = 1/√d_k. Needs d_q == d_k.
+
+    Vaswani et al. (2017), eq. 1. Differs from PyTorch's `scaled_dot_product_attention` in taking
+    `lengths`, in what empty rows and hidden NaN give, in returning weights on request, and in
+    having second derivatives.
+    """
+    query, key, value = _check.floating(query=query, key=key, value=value)
+    query, memory = _enter(query, key, value, mask, lengths)
+    _score.same_width(query, memory.key)
+    scale = _score.default_scale(memory.key, scale)
+    return Attended(
+        *dot.attend(query, memory, scale=scale, dropout=dropout, need_weights=need_weights)
+    )
+
+
+def general_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    weight: Tensor,
+    *,
+    mask: Tensor | None = None,
+    lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> Attended:
+    """softmax(query Wᵀ keyᵀ) value: score kᵀWq (eq. 8, general), weight W (d_k, d_q).
+
+    W is applied to the side with fewer rows, in the inputs' dtype.
+    """
+    query, key, value, weight = _check.floating(query=query, key=key, value=value, weight=weight)
+    query, memory = _enter(query, key, value, mask, lengths)
+    query, key = _score.project_general(query, memory.key, weight)
+    memory = memory._replace(key=key)
+    return Attended(
+        *dot.attend(query, memory, scale=1.0, dropout=dropout, need_weights=need_weights)
+    )
+
+
+def concat_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    weight: Tensor,
+    v: Tensor,
+    bias: Tensor | None = None,
+    *,
+    simplified: bool = False,
+    mask: Tensor | None = None,
+    lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> Attended:
+    """Score vᵀ tanh(W [q; k] + bias) (eq. 8, concat): Bahdanau's additive attention.
+
+    weight W (d_a, d_q + d_k), in the order [q; k]; v (d_a,); bias (d_a,). With `simplified`, the
+    form of the paper's footnote 15, W is (d_a, d_q) and keys, of size d_a, are added as they are.
+    """
+    extra = {} if bias is None else {"bias": bias}
+    query, key, value, weight, v, *_ = _check.floating(
+        query=query, key=key, value=value, weight=weight, v=v, **extra
+    )
+    query, memory = _enter(query, key, value, mask, lengths)
+    query, key = _score.project_concat(query, memory.key, weight, v, bias, simplified)
+    scores = _score.additive(query, key, v)
+    return Attended(*dense.attend(scores, memory, dropout=dropout, need_weights=need_weights))
+
+
+def additive_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> Attended:
+    """Score vᵀ tanh(q + k), for queries and keys already projected to d_a; v (d_a,)."""
+    query, key, value, v = _check.floating(query=query, key=key, value=value, v=v)
+    query, memory = _enter(query, key, value, mask, lengths)
+    scores = _score.additive(query, memory.key, v)
+    return Attended(*dense.attend(scores, memory, dropout=dropout, need_weights=need_weights))
+
+
+def location_attention(
+    query: Tensor,
+    value: Tensor,
+    weight: Tensor,
+    *,
+    mask: Tensor | None = None,
+    lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> Attended:
+    """Score (W q)_j at position j (eq. 7): looks at the query alone. weight W (m_max, d_q).
+
+    Positions from m_max on get weight 0 (footnote 6), and the softmax is over the others.
+    """
+    query, value, weight = _check.floating(query=query, value=value, weight=weight)
+    query, memory = _enter(query, value, value, mask, lengths, max_length=weight.shape[0])
+    scores = _score.location(query, weight, value.shape[-2])
+    return Attended(*dense.attend(scores, memory, dropout=dropout, need_weights=need_weights))
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: Score | ScoreFunction,
+    mask: Tensor | None = None,
+    lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> Attended:
+    """softmax(score(query, key)) value, for any function `score(query, key) -> (*batch, n, m)`.
+
+    A `Score` (`luong.General(...)`) goes its own, fastest way. What a plain function is given has
+    zeros at padded keys and at queries with nothing to attend.
+    """
+    score = _score.as_score(score)
+    query, key, value = _check.floating(query=query, key=key, value=value)
+    query, memory = _enter(query, key, value, mask, lengths, max_length=score.max_length)
+    query, key = score.pair(query, memory.key)
+    return Attended(
+        *score.attend(query, memory._replace(key=key), dropout=dropout, need_weights=need_weights)
+    )
+
+
+def _enter(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    lengths: Tensor | None,
+    max_length: int | None = None,
+) -> tuple[Tensor, Memory]:
+    """Check shapes; zero what cannot be attended and what cannot attend."""
+    _check.rows("query", query, "(*batch, n, d_q)")
+    batch = _check_source(key, value, query=query)
+    memory = _mask.prepare(
+        key,
+        value,
+        mask=mask,
+        lengths=lengths,
+        batch=batch,
+        queries=query.shape[-2],
+        max_length=max_length,
+    )
+    return _mask.fill(query, memory.empty), memory
+
+
+def _check_source(key: Tensor, value: Tensor, **query: Tensor) -> torch.Size:
+    _check.rows("key", key, "(*batch, m, d_k)")
+    _check.rows("value", value, "(*batch, m, d_v)")
+    if value.shape[-2] != key.shape[-2]:
+        raise ValueError(
+            f"value: expected m = {key.shape[-2]} rows like key, got shape {_check.shape(value)}"
+        )
+    return _check.batch(**query, key=key, value=value)
+
+
+class Attention(nn.Module):
+    """Attention with a score (its parameters within) and dropout on the weights.
+
+        attention = luong.Attention(luong.General(query_size=512, key_size=256))
+        context, weights = attention(query, key, value, lengths=lengths, need_weights=True)
+
+    In a decoder loop, what depends on the source alone is done once:
+
+        memory = attention.prepare(key, value, lengths=lengths)
+        context, _ = attention.attend(query, memory)
+
+    Arguments, results and errors are those of the functions of this module.
+    """
+
+    def __init__(self, score: Score | ScoreFunction, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.score = _score.as_score(score)
+        self.dropout = _check.probability("dropout", dropout)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        lengths: Tensor | None = None,
+        need_weights: bool = False,
+    ) -> Attended:
+        """Attend to `value` (None: to `key`)."""
+        return attention(
+            query,
+            key,
+            key if value is None else value,
+            score=self.score,
+            mask=mask,
+            lengths=lengths,
+            dropout=self.dropout if self.training else 0.0,
+            need_weights=need_weights,
+        )
+
+    def prepare(
+        self,
+        key: Tensor,
+        value: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        lengths: Tensor | None = None,
+    ) -> Memory:
+        """All that depends on the source alone, for any number of calls of `attend`."""
+        if value is None:
+            (key,) = _check.floating(key=key)
+            value = key
+        else:
+            key, value = _check.floating(key=key, value=value)
+        memory = _mask.prepare(
+            key,
+            value,
+            mask=mask,
+            lengths=lengths,
+            batch=_check_source(key, value),
+            queries=None,
+            max_length=self.score.max_length,
+        )
+        return memory._replace(key=self.score.prepare(memory.key))
+
+    def attend(self, query: Tensor, memory: Memory, *, need_weights: bool = False) -> Attended:
+        """Attend from `query` (*batch, n, d_q): one decoder step (n = 1) or many."""
+        query, value = _check.floating(query=query, value=memory.value)
+        _check.rows("query", query, "(*batch, n, d_q)")
+        _check.batch(query=query, value=value)
+        return Attended(
+            *self.score.attend(
+                _mask.fill(query, memory.empty),
+                memory,
+                dropout=self.dropout if self.training else 0.0,
+                need_weights=need_weights,
+            )
+        )
+
+    def extra_repr(self) -> str:
+        return f"dropout={self.dropout}"
+
+
+class AttentionalState(nn.Module):
+    """h~ = tanh(W_c [c; h]) (eq. 5): context and query, in this order, joined and projected.
+
+    `weight` W_c is (output_size, context_size + query_size), without a bias, starting uniform in
+    ±1/√(context_size + query_size). OpenNMT and fairseq have it inside their "Luong attention".
+    """
+
+    def __init__(self, context_size: int, query_size: int, output_size: int) -> None:
+        super().__init__()
+        width = _check.size("context_size", context_size) + _check.size("query_size", query_size)
+        _check.size("output_size", output_size)
+        self.context_size, self.query_size = context_size, query_size
+        self.weight = nn.Parameter(
+            torch.empty(output_size, width).uniform_(-1, 1) / math.sqrt(width)
+        )
+
+    def forward(self, context: Tensor, query: Tensor) -> Tensor:
+        """context (..., context_size), query (..., query_size) -> (..., output_size)."""
+        _check.width("context", context, self.context_size, "the context_size,")
+        _check.width("query", query, self.query_size, "the query_size,")
+        return torch.tanh(nn.functional.linear(torch.cat([context, query], -1), self.weight))
+
+    def extra_repr(self) -> str:
+        return (
+            f"context_size={self.context_size}, query_size={self.query_size}, "
+            f"output_size={self.weight.shape[0]}"
+        )

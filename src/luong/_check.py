@@ -1,0 +1,100 @@
+"""Checks at the public edge. Every error names the argument, what was expected and what came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+
+def shape(tensor: Tensor) -> str:
+    """The shape as people write it: `(2, 3)`."""
+    return str(tuple(tensor.shape))
+
+
+def floating(**tensors: Tensor) -> list[Tensor]:
+    """The tensors, checked to share one floating dtype and one device.
+
+    Under autocast they are cast first, as `scaled_dot_product_attention` casts its inputs:
+    all but float64 to autocast's dtype.
+    """
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name}: expected a floating-point tensor, got {tensor.dtype}")
+    like, first = next(iter(tensors.items()))
+    for name, tensor in tensors.items():
+        if tensor.device != first.device:
+            raise ValueError(
+                f"{name}: expected device {first.device} like {like}, got {tensor.device}"
+            )
+    if torch.is_autocast_enabled(first.device.type):
+        low = torch.get_autocast_dtype(first.device.type)
+        return [t if t.dtype == torch.float64 else t.to(low) for t in tensors.values()]
+    for name, tensor in tensors.items():
+        if tensor.dtype != first.dtype:
+            raise TypeError(
+                f"{name}: expected {first.dtype} like {like}, got {tensor.dtype} "
+                "(dtypes may differ under torch.autocast only)"
+            )
+    return list(tensors.values())
+
+
+def rows(name: str, tensor: Tensor, dimensions: str) -> None:
+    """`tensor` has at least two dimensions, spelt out in `dimensions`."""
+    if tensor.ndim < 2:
+        raise ValueError(
+            f"{name}: expected at least 2 dimensions, {dimensions}, got shape {shape(tensor)}"
+        )
+
+
+def width(name: str, tensor: Tensor, size: int, reason: str) -> None:
+    """The last dimension of `tensor` is `size`; `reason` ends with a comma."""
+    if tensor.shape[-1] != size:
+        raise ValueError(
+            f"{name}: expected size {size} in the last dimension, {reason} "
+            f"got shape {shape(tensor)}"
+        )
+
+
+def parameter(name: str, tensor: Tensor, expected: tuple[int, ...], symbols: str) -> None:
+    """`tensor` has exactly the shape `expected`, which `symbols` spells out."""
+    if tuple(tensor.shape) != expected:
+        raise ValueError(f"{name}: expected shape {symbols} = {expected}, got {shape(tensor)}")
+
+
+def batch(**tensors: Tensor) -> torch.Size:
+    """The common batch shape: all dimensions but the last two, broadcast."""
+    shapes = {name: tensor.shape[:-2] for name, tensor in tensors.items()}
+    common, *rest = shapes.values()
+    if all(other == common for other in rest):
+        return common
+    for name, other in shapes.items():
+        if not broadcasts(other, common):
+            raise ValueError(
+                f"{name}: batch dimensions {tuple(other)} do not broadcast with {tuple(common)}"
+            )
+        common = torch.broadcast_shapes(common, other)
+    return common
+
+
+def broadcasts(left: Iterable[int], right: Iterable[int]) -> bool:
+    """Whether two shapes broadcast with each other."""
+    pairs = zip(reversed(tuple(left)), reversed(tuple(right)), strict=False)
+    return all(a == b or a == 1 or b == 1 for a, b in pairs)
+
+
+def probability(name: str, value: float) -> float:
+    """`value`, checked to lie in [0, 1)."""
+    if not 0.0 <= value < 1.0:
+        raise ValueError(f"{name}: expected a probability in [0, 1), got {value}")
+    return value
+
+
+def size(name: str, value: int) -> int:
+    """`value`, checked to be a positive whole number."""
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name}: expected a positive whole number, got {value!r}")
+    return value

@@ -1,0 +1,474 @@
+"""Score functions f(Q, K), and the modules that hold their parameters.
+
+Shapes, here and everywhere: query (*batch, n, d_q), key (*batch, m, d_k), scores (*batch, n, m).
+Equation numbers are those of Luong, Pham & Manning (2015), arXiv:1508.04025.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from luong import _check, reference
+from luong._mask import Memory
+from luong.kernels import dense, dot
+
+ScoreFunction = Callable[[Tensor, Tensor], Tensor]
+Weighed = tuple[Tensor, "Tensor | None"]
+
+
+# Functions on tensors
+
+
+def dot_score(query: Tensor, key: Tensor) -> Tensor:
+    """score(q, k) = kᵀq (eq. 8, dot). Needs d_q == d_k."""
+    return scaled_dot_score(query, key, scale=1.0)
+
+
+def scaled_dot_score(query: Tensor, key: Tensor, *, scale: float | None = None) -> Tensor:
+    """score(q, k) = scale · kᵀq, by default with scale = 1/√d_k. Needs d_q == d_k."""
+    query, key = _pair(query=query, key=key)
+    same_width(query, key)
+    return dot.scores(query, key, default_scale(key, scale)).to(query.dtype)
+
+
+def general_score(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+    """score(q, k) = kᵀWq (eq. 8, general), with weight W of shape (d_k, d_q)."""
+    query, key, weight = _pair(query=query, key=key, weight=weight)
+    query, key = project_general(query, key, weight)
+    return dot.scores(query, key, 1.0).to(query.dtype)
+
+
+def concat_score(
+    query: Tensor,
+    key: Tensor,
+    weight: Tensor,
+    v: Tensor,
+    bias: Tensor | None = None,
+    *,
+    simplified: bool = False,
+) -> Tensor:
+    """score(q, k) = vᵀ tanh(W [q; k] + bias) (eq. 8, concat).
+
+    weight (d_a, d_q + d_k), in the order [q; k]; v (d_a,); bias (d_a,). `simplified` is the form
+    of the paper's footnote 15: the half of W that meets k is the identity, so that weight is
+    (d_a, d_q) and d_k must be d_a.
+    """
+    extra = {} if bias is None else {"bias": bias}
+    query, key, weight, v, *_ = _pair(query=query, key=key, weight=weight, v=v, **extra)
+    query, key = project_concat(query, key, weight, v, bias, simplified)
+    return additive(query, key, v).to(query.dtype)
+
+
+def additive_score(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
+    """score(q, k) = vᵀ tanh(q + k), for queries and keys already projected to d_a; v (d_a,)."""
+    query, key, v = _pair(query=query, key=key, v=v)
+    _check.width("query", query, v.shape[-1], "the size of v,")
+    _check.width("key", key, v.shape[-1], "the size of v,")
+    return additive(query, key, v).to(query.dtype)
+
+
+def location_score(query: Tensor, weight: Tensor, *, length: int) -> Tensor:
+    """score(q, ·) at key position j = (W q)_j (eq. 7): looks at the query alone.
+
+    weight (m_max, d_q). The result is (*batch, n, length); positions from m_max on get -inf, that
+    is, weight 0 (footnote 6).
+    """
+    query, weight = _check.floating(query=query, weight=weight)
+    _check.rows("query", query, "(*batch, n, d_q)")
+    return location(query, weight, _check.size("length", length)).to(query.dtype)
+
+
+# What functions and modules share
+
+
+def project_general(query: Tensor, key: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """(Wq, k) or (q, Wᵀk): W on the side that has fewer rows."""
+    expected = (key.shape[-1], query.shape[-1])
+    _check.parameter("weight", weight, expected, "(d_k, d_q)")
+    if query.shape[-2] <= key.shape[-2]:
+        return query @ weight.mT, key
+    return query, key @ weight
+
+
+def project_concat(
+    query: Tensor,
+    key: Tensor,
+    weight: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    simplified: bool,
+) -> tuple[Tensor, Tensor]:
+    """W [q; k] + bias = (W_q q + bias) + W_k k: the two parts."""
+    d_a, d_q, d_k = v.shape[-1], query.shape[-1], key.shape[-1]
+    if simplified:
+        _check.parameter("weight", weight, (d_a, d_q), "(d_a, d_q)")
+        _check.width("key", key, d_a, "the size of v, as simplified=True leaves keys as they are,")
+    else:
+        _check.parameter("weight", weight, (d_a, d_q + d_k), "(d_a, d_q + d_k)")
+    if bias is not None:
+        _check.parameter("bias", bias, (d_a,), "(d_a,)")
+    projected = nn.functional.linear(query, weight[:, :d_q], bias)
+    return projected, key if simplified else key @ weight[:, d_q:].mT
+
+
+def default_scale(key: Tensor, scale: float | None) -> float:
+    """`scale`, or 1/√d_k."""
+    if scale is not None:
+        return scale
+    return 1.0 / math.sqrt(max(key.shape[-1], 1))
+
+
+def same_width(query: Tensor, key: Tensor) -> None:
+    """A dot product needs d_q == d_k."""
+    _check.width("key", key, query.shape[-1], "like query,")
+
+
+def _pair(*, query: Tensor, key: Tensor, **more: Tensor) -> list[Tensor]:
+    tensors = _check.floating(query=query, key=key, **more)
+    _check.rows("query", query, "(*batch, n, d_q)")
+    _check.rows("key", key, "(*batch, m, d_k)")
+    _check.batch(query=query, key=key)
+    return tensors
+
+
+def additive(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
+    """Scores of projected queries and keys, in float32 for half types."""
+    if query.dtype in dense.HALF:
+        with torch.autocast(query.device.type, enabled=False):
+            return reference.additive_score(query.float(), key.float(), v.float())
+    return reference.additive_score(query, key, v)
+
+
+def location(query: Tensor, weight: Tensor, length: int) -> Tensor:
+    """The first `length` positions' scores, -inf past the end of the table."""
+    _check.width("query", query, weight.shape[-1], "the d_q of weight,")
+    scores = dense.product(query, weight[:length].mT)
+    return nn.functional.pad(scores, (0, length - scores.shape[-1]), value=float("-inf"))
+
+
+# Modules
+
+
+class Score(nn.Module, ABC):
+    """A score function with its parameters: `score(query, key)` is (*batch, n, m).
+
+    `Attention` works by the steps below. `gain` is a factor on every score, which each score
+    applies where it is cheapest: see `Scaled`.
+    """
+
+    max_length: int | None = None  # key positions from here on are never attended
+
+    @abstractmethod
+    def prepare(self, key: Tensor) -> Tensor:
+        """All that depends on the keys alone, (*batch, m, ...): once per source."""
+
+    @abstractmethod
+    def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """`query` and prepared keys for keys that are used this once, however is cheapest."""
+
+    @abstractmethod
+    def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
+        """Scores (*batch, n, m) against prepared keys, in float32 for half types."""
+
+    @abstractmethod
+    def attend(
+        self,
+        query: Tensor,
+        memory: Memory,
+        *,
+        gain: Tensor | None = None,
+        dropout: float = 0.0,
+        need_weights: bool = False,
+    ) -> Weighed:
+        """Context (*batch, n, d_v), and weights (*batch, n, m) or None."""
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        query, key = _pair(query=query, key=key)
+        return self.scores(*self.pair(query, key)).to(query.dtype)
+
+
+class _Product(Score):
+    """A score that is a dot product once the keys are prepared."""
+
+    scale: float | None = 1.0
+
+    @final
+    def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
+        same_width(query, prepared)
+        return dot.scores(_times(query, gain), prepared, default_scale(prepared, self.scale))
+
+    @final
+    def attend(
+        self,
+        query: Tensor,
+        memory: Memory,
+        *,
+        gain: Tensor | None = None,
+        dropout: float = 0.0,
+        need_weights: bool = False,
+    ) -> Weighed:
+        same_width(query, memory.key)
+        return dot.attend(
+            _times(query, gain),
+            memory,
+            scale=default_scale(memory.key, self.scale),
+            dropout=dropout,
+            need_weights=need_weights,
+        )
+
+
+class _Plain(Score):
+    """A score that goes the dense way: all scores, then softmax and the weighted sum."""
+
+    @final
+    def attend(
+        self,
+        query: Tensor,
+        memory: Memory,
+        *,
+        gain: Tensor | None = None,
+        dropout: float = 0.0,
+        need_weights: bool = False,
+    ) -> Weighed:
+        scores = self.scores(query, memory.key, gain)
+        return dense.attend(scores, memory, dropout=dropout, need_weights=need_weights)
+
+
+@final
+class Dot(_Product):
+    """kᵀq (eq. 8, dot). Needs d_q == d_k; no parameters."""
+
+    def prepare(self, key: Tensor) -> Tensor:
+        return key
+
+    def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return query, key
+
+
+@final
+class ScaledDot(_Product):
+    """scale · kᵀq, by default with scale = 1/√d_k. Needs d_q == d_k; no parameters."""
+
+    def __init__(self, scale: float | None = None) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def prepare(self, key: Tensor) -> Tensor:
+        return key
+
+    def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return query, key
+
+    def extra_repr(self) -> str:
+        return f"scale={self.scale}"
+
+
+@final
+class General(_Product):
+    """kᵀWq (eq. 8, general), with `weight` W of shape (key_size, query_size).
+
+    Prepared keys are Wᵀk, so that a decoder step has nothing to project. W starts uniform in
+    ±1/√query_size, as PyTorch's Linear does.
+    """
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__()
+        _check.size("query_size", query_size)
+        _check.size("key_size", key_size)
+        self.weight = _uniform(key_size, query_size)
+
+    def prepare(self, key: Tensor) -> Tensor:
+        _check.width("key", key, self.weight.shape[0], "the key_size of this General,")
+        return key @ _like("key", key, self.weight)
+
+    def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return project_general(query, key, _like("query", query, self.weight))
+
+    def extra_repr(self) -> str:
+        return f"query_size={self.weight.shape[1]}, key_size={self.weight.shape[0]}"
+
+
+@final
+class Concat(_Plain):
+    """vᵀ tanh(W [q; k] + bias) (eq. 8, concat).
+
+    `weight` (hidden_size, query_size + key_size) in the order [q; k], `v` (hidden_size,), `bias`
+    (hidden_size,) or None. With `simplified`, `weight` is (hidden_size, query_size) and keys, of
+    size hidden_size, are added as they are (the paper's footnote 15). Prepared keys are W_k k.
+    weight and v start uniform in ±1/√(columns of weight) and ±1/√hidden_size, bias at 0.
+    """
+
+    def __init__(
+        self,
+        query_size: int,
+        key_size: int,
+        hidden_size: int,
+        bias: bool = False,
+        simplified: bool = False,
+    ) -> None:
+        super().__init__()
+        _check.size("query_size", query_size)
+        _check.size("key_size", key_size)
+        _check.size("hidden_size", hidden_size)
+        if simplified and key_size != hidden_size:
+            raise ValueError(
+                f"key_size: expected hidden_size = {hidden_size} with simplified=True, "
+                f"got {key_size}"
+            )
+        self.query_size, self.simplified = query_size, simplified
+        self.weight = _uniform(hidden_size, query_size + (0 if simplified else key_size))
+        self.v = _uniform(hidden_size)
+        self.bias = nn.Parameter(torch.zeros(hidden_size)) if bias else None
+
+    def prepare(self, key: Tensor) -> Tensor:
+        if self.simplified:
+            return key
+        weight = self.weight[:, self.query_size :]
+        _check.width("key", key, weight.shape[1], "the key_size of this Concat,")
+        return key @ _like("key", key, weight).mT
+
+    def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return query, self.prepare(key)
+
+    def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
+        _check.width("query", query, self.query_size, "the query_size of this Concat,")
+        weight = _like("query", query, self.weight[:, : self.query_size])
+        query = nn.functional.linear(query, weight, self.bias)
+        return additive(query, prepared, _times(self.v, gain))
+
+    def extra_repr(self) -> str:
+        hidden_size, width = self.weight.shape
+        key_size = hidden_size if self.simplified else width - self.query_size
+        return (
+            f"query_size={self.query_size}, key_size={key_size}, hidden_size={hidden_size}, "
+            f"bias={self.bias is not None}, simplified={self.simplified}"
+        )
+
+
+@final
+class Location(_Plain):
+    """(W q)_j at key position j (eq. 7): keys count, but are not looked at.
+
+    `weight` W is (max_length, query_size), starting uniform in ±1/√query_size. Positions from
+    max_length on get weight 0 (footnote 6).
+    """
+
+    def __init__(self, query_size: int, max_length: int) -> None:
+        super().__init__()
+        _check.size("query_size", query_size)
+        self.max_length = _check.size("max_length", max_length)
+        self.weight = _uniform(max_length, query_size)
+
+    def prepare(self, key: Tensor) -> Tensor:
+        return key
+
+    def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return query, key
+
+    def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
+        weight = _like("query", query, self.weight)
+        return location(_times(query, gain), weight, prepared.shape[-2])
+
+    def extra_repr(self) -> str:
+        return f"query_size={self.weight.shape[1]}, max_length={self.max_length}"
+
+
+@final
+class Scaled(Score):
+    """g · score(q, k): any score, with a learned multiplier g (`gain`), initially 1.
+
+    An inverse temperature: a larger g makes the weights sharper.
+    """
+
+    def __init__(self, score: Score | ScoreFunction) -> None:
+        super().__init__()
+        self.score = as_score(score)
+        self.max_length = self.score.max_length
+        self.gain = nn.Parameter(torch.ones(()))
+
+    def prepare(self, key: Tensor) -> Tensor:
+        return self.score.prepare(key)
+
+    def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return self.score.pair(query, key)
+
+    def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
+        return self.score.scores(query, prepared, _times(self.gain, gain))
+
+    def attend(
+        self,
+        query: Tensor,
+        memory: Memory,
+        *,
+        gain: Tensor | None = None,
+        dropout: float = 0.0,
+        need_weights: bool = False,
+    ) -> Weighed:
+        return self.score.attend(
+            query,
+            memory,
+            gain=_times(self.gain, gain),
+            dropout=dropout,
+            need_weights=need_weights,
+        )
+
+
+@final
+class _Function(_Plain):
+    """Any function of (query, key) that returns scores (*batch, n, m)."""
+
+    def __init__(self, function: ScoreFunction) -> None:
+        super().__init__()
+        self.function = function
+
+    def prepare(self, key: Tensor) -> Tensor:
+        return key
+
+    def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return query, key
+
+    def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
+        scores = self.function(query, prepared)
+        batch = torch.broadcast_shapes(query.shape[:-2], prepared.shape[:-2])
+        expected = (*batch, query.shape[-2], prepared.shape[-2])
+        if not isinstance(scores, Tensor) or tuple(scores.shape) != expected:
+            got = _check.shape(scores) if isinstance(scores, Tensor) else type(scores).__name__
+            raise ValueError(
+                f"score: expected scores of shape (*batch, n, m) = {expected}, got {got}"
+            )
+        return _times(scores.float() if scores.dtype in dense.HALF else scores, gain)
+
+
+def as_score(score: Score | ScoreFunction) -> Score:
+    """`score` itself, or a plain function made into a `Score`."""
+    if isinstance(score, Score):
+        return score
+    if not callable(score):
+        raise TypeError(f"score: expected a Score or a function, got {type(score).__name__}")
+    return _Function(score)
+
+
+def _uniform(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.empty(shape).uniform_(-1, 1) / math.sqrt(shape[-1]))
+
+
+def _times(x: Tensor, gain: Tensor | None) -> Tensor:
+    return x if gain is None else x * gain
+
+
+def _like(name: str, x: Tensor, weight: Tensor) -> Tensor:
+    """`weight`, checked to be on the device and of the dtype of its input."""
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise TypeError(
+            f"{name}: expected {weight.dtype} like the module's weights, got {x.dtype} "
+            "(dtypes may differ under torch.autocast only)"
+        )
+    if x.device != weight.device:
+        raise ValueError(f"{name}: expected device {weight.device} of the module, got {x.device}")
+    return weight

@@ -1,0 +1,1 @@
+"""How the operators are computed: one file per operator."""

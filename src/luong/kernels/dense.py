@@ -1,0 +1,41 @@
+"""Softmax over given scores, and the weighted sum: the path that every score can take."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from luong._mask import Memory
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """left @ right; for half types with inputs and sums in float32, also under autocast."""
+    if left.dtype not in HALF and right.dtype not in HALF:
+        return left @ right
+    with torch.autocast(left.device.type, enabled=False):
+        return left.float() @ right.float()
+
+
+def attend(
+    scores: Tensor, memory: Memory, *, dropout: float, need_weights: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Context and, if asked for, weights (before dropout), from scores (*batch, n, m).
+
+    Softmax runs in float32 at least. A row of `memory.empty` becomes zeros.
+    """
+    _, value, mask, empty = memory
+    if scores.dtype in HALF:
+        scores = scores.float()
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    if empty is not None:
+        scores = scores.masked_fill(empty, 0.0)  # a row of -inf alone would give NaN
+    weights = torch.softmax(scores, -1)
+    if empty is not None:
+        weights = weights.masked_fill(empty, 0.0)
+    kept = F.dropout(weights, dropout) if dropout else weights
+    context = product(kept, value).to(value.dtype)
+    return context, weights.to(value.dtype) if need_weights else None
