@@ -35,10 +35,16 @@ class Memory(NamedTuple):
                 f"select: this memory has no batch, value is {_check.shape(self.value)}"
             )
         rank, rows = self.value.ndim, self.value.shape[0]
-        key, value, mask, empty = (
-            x if x is None or x.ndim < rank or x.shape[0] != rows else x[index] for x in self
-        )  # what is broadcast over the first batch dimension stays
-        return Memory(key, value, mask, empty)
+
+        def rows_of(x: Tensor) -> Tensor:  # what is broadcast over this dimension stays as it is
+            return x if x.ndim < rank or x.shape[0] != rows else x[index]
+
+        return Memory(
+            rows_of(self.key),
+            rows_of(self.value),
+            None if self.mask is None else rows_of(self.mask),
+            None if self.empty is None else rows_of(self.empty),
+        )
 
 
 def prepare(

@@ -63,7 +63,7 @@ def _fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale
     if torch.compiler.is_compiling():
         context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
     else:
-        context = _Fused.apply(query, key, value, mask, scale)[0]
+        context = _Fused.apply(query, key, value, mask, scale)[0]  # type: ignore[no-untyped-call]
     return context.reshape(*batch, *context.shape[-2:])
 
 
@@ -83,9 +83,10 @@ class _Fused(torch.autograd.Function):
             return context, context.new_empty(0)
         query, key, value = (_unit_stride(x) for x in (query, key, value))
         # the operator behind scaled_dot_product_attention, called by name for its log-sum-exp
-        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        context, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             query, key, value, attn_mask=_bias(mask, query), scale=scale
         )
+        return context, logsumexp
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -94,7 +95,7 @@ class _Fused(torch.autograd.Function):
         ctx.mark_non_differentiable(output[1])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
         query, key, value, mask, context, logsumexp = ctx.saved_tensors
         if torch.is_grad_enabled():
             grads = _plain_backward(grad, query, key, value, mask, ctx.scale)
@@ -126,7 +127,7 @@ class _Fused(torch.autograd.Function):
             else (x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
             for x, dim in zip(tensors, in_dims[:-1], strict=True)
         ]
-        outputs = _Fused.apply(*flat, scale)
+        outputs = _Fused.apply(*flat, scale)  # type: ignore[no-untyped-call]
         return tuple(x.unflatten(0, (size, -1)) for x in outputs), (0, 0)
 
 

@@ -1,0 +1,5 @@
+"""Recurrent encoder-decoder models with Luong attention. They know nothing of files or text."""
+
+from luong.seq2seq.model import Seq2Seq as Seq2Seq
+from luong.seq2seq.search import Hypothesis as Hypothesis
+from luong.seq2seq.search import greedy as greedy

@@ -1,0 +1,1 @@
+"""The command `luong`, and what is behind it."""
