@@ -1,6 +1,5 @@
 """Wrong input: one line that names the argument, what was expected and what came."""
 
-import pickle
 import re
 
 import pytest
@@ -318,12 +317,12 @@ MODULES = {
     "General query": (
         lambda: module(luong.General(13, 11)),
         ValueError,
-        r"\(11, 13\)|query: expected size 13.*\(3, 5, 11\)",
+        r"query: expected size 13 .*query_size of this General, got shape \(3, 5, 11\)",
     ),
     "General key": (
         lambda: module(luong.General(11, 13)),
         ValueError,
-        r"\(13, 11\)|key: expected size 13.*\(3, 7, 11\)",
+        r"key: expected size 13 .*key_size of this General, got shape \(3, 7, 11\)",
     ),
     "General prepare": (
         lambda: prepared(luong.General(11, 13), KEY),
@@ -506,9 +505,3 @@ def test_values_of_lengths_are_not_read_under_vmap():
     lengths = torch.tensor([1, 7, 99])
     mapped = torch.func.vmap(lambda q, k, v, m: luong.dot_attention(q, k, v, lengths=m).context)
     assert mapped(QUERY, KEY, VALUE, lengths).shape == (3, 5, 17)
-
-
-def test_a_function_as_score_cannot_be_pickled_only_if_python_cannot():
-    attention = luong.Attention(luong.dot_score)
-    again = pickle.loads(pickle.dumps(attention))
-    assert torch.equal(again(QUERY, KEY, VALUE).context, attention(QUERY, KEY, VALUE).context)

@@ -276,9 +276,7 @@ precisions = pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS, ids=["f
 def test_padding_equals_removal(case, dtype, tolerance):
     query, key, value, *parameters = case.inputs(dtype=dtype)
     lengths = torch.tensor([case.sizes.m, 4, 1])
-    context, weights = case.call(
-        query, key, value, *parameters, lengths=lengths, need_weights=True
-    )
+    context, weights = case.call(query, key, value, *parameters, lengths=lengths, need_weights=True)
     for b, m in enumerate(lengths.tolist()):
         alone = [query[b : b + 1], key[b : b + 1, :m], value[b : b + 1, :m], *parameters]
         expected = case.call(*alone, need_weights=True)

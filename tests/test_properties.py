@@ -4,7 +4,7 @@ import hypothesis
 import pytest
 import torch
 from hypothesis import strategies as st
-from operators import FORMULAS, Case, Sizes, assert_all_near, derivatives
+from operators import FORMULAS, Case, Sizes, derivatives
 
 sizes = st.builds(
     Sizes,
@@ -40,7 +40,9 @@ def test_equals_the_reference(name, data):
     if "location" in name:
         s = s._replace(m=max(s.m, 3))  # the table in this formula has m - 2 rows
     dtype = data.draw(st.sampled_from([torch.float32, torch.float64]))
-    way = data.draw(st.sampled_from(["function", "module"] if FORMULAS[name].module else ["function"]))
+    way = data.draw(
+        st.sampled_from(["function", "module"] if FORMULAS[name].module else ["function"])
+    )
     given = data.draw(masks(batch, s.n, s.m)) | {"need_weights": data.draw(st.booleans())}
     case = Case(name, s, way)
     tensors = case.inputs(batch, dtype=dtype, seed=data.draw(st.integers(0, 99)))

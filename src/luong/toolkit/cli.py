@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import sys
@@ -53,6 +52,10 @@ def train(argv: Sequence[str]) -> None:
     parser.add_argument("recipe", help="a packaged recipe (g2p-en), or a YAML file")
     parser.add_argument("--out", type=Path, required=True, help="the folder of the run")
     parser.add_class_arguments(Config)
+    try:
+        parser.get_defaults()
+    except (ArgumentError, TypeError, ValueError) as error:  # jsonargparse raises all three
+        raise UsageError(f"{recipe}: {error}") from error
     arguments = parser.instantiate(parser.parse_args(list(argv)))
     config = Config(**{field.name: arguments[field.name] for field in fields(Config)})
 
@@ -211,17 +214,30 @@ def _parser(verb: str, description: str, **options: Any) -> ArgumentParser:
 
 
 def _incoming(stream: BufferedReader) -> Iterator[list[tuple[str, str]]]:
-    """Lines with their names, as they come: none waits for others to fill a batch."""
-    from luong.toolkit.corpus import decode
-
-    names = (f"stdin:{number}" for number in itertools.count(1))
-    rest = b""
+    """Lines after their names, as many at a time as are there: none waits for a batch to fill."""
+    first, rest = 1, b""
     while chunk := stream.read1(1 << 16):
         *complete, rest = (rest + chunk).split(b"\n")
-        if complete:
-            yield [(name, decode(line, name)) for line, name in zip(complete, names)]  # noqa: B905
-    if rest:
-        yield [(name := next(names), decode(rest, name))]
+        yield from _decoded(complete, first)
+        first += len(complete)
+    yield from _decoded([rest] if rest else [], first)
+
+
+def _decoded(lines: Iterable[bytes], first: int) -> Iterator[list[tuple[str, str]]]:
+    """All `lines` at once; those before a bad one are not lost with it."""
+    from luong.toolkit.corpus import numbered
+
+    named: list[tuple[str, str]] = []
+    refused: ToolkitError | None = None
+    try:
+        for line in numbered(lines, "stdin", first):
+            named.append(line)  # noqa: PERF402  (keeps what came before an error)
+    except ToolkitError as error:
+        refused = error
+    if named:
+        yield named
+    if refused:
+        raise refused
 
 
 def _checked(text: str) -> str:

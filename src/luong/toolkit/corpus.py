@@ -46,18 +46,20 @@ def lines(path: Path) -> Iterator[str]:
     """Lines of a UTF-8 file. They end at "\\n" or "\\r\\n" alone; a leading BOM is dropped."""
     try:
         with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                yield decode(line, f"{path}:{number}").removeprefix("\ufeff" if number == 1 else "")
+            yield from (line for _, line in numbered(file, str(path)))
     except OSError as error:
         raise ToolkitError(f"{path}: {error.strerror}") from error
 
 
-def decode(line: bytes, where: str) -> str:
-    """A line of bytes as text, without its end."""
-    try:
-        return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ToolkitError(f"{where}: not valid UTF-8 (byte {error.start + 1})") from error
+def numbered(file: Iterable[bytes], name: str, first: int = 1) -> Iterator[tuple[str, str]]:
+    """Each line of a file as text without its end, after its name: `file:3`."""
+    for number, line in enumerate(file, first):
+        where = f"{name}:{number}"
+        try:
+            text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ToolkitError(f"{where}: not valid UTF-8 (byte {error.start + 1})") from error
+        yield where, text.removeprefix("\ufeff" if number == 1 else "")
 
 
 def _table(path: Path) -> Iterator[Pair]:

@@ -33,7 +33,7 @@ METRICS = ("update", "train_loss", "dev_loss", "dev_per", "dev_wer", "seconds")
 
 def train(config: Config, out: Path) -> None:
     """Train the model of `config` into the folder `out`; a finished run is left as it is."""
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
     accelerator = Accelerator()
     if accelerator.num_processes > 1:
         raise ToolkitError("training on several processes is not supported yet: start one")

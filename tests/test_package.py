@@ -1,0 +1,102 @@
+"""What strangers get: the wheel, the public names, the README."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def python(*arguments: str, path: Path | None = None) -> str:
+    """What Python prints, in a directory that is not the checkout."""
+    command = [sys.executable, *arguments]
+    environment = {"PYTHONPATH": str(path)} if path else {}
+    done = subprocess.run(
+        command, cwd=path or ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built wheel, installed elsewhere."""
+    dist, target = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("installed")
+    python("-m", "build", "--no-isolation", "--outdir", str(dist), str(ROOT))
+    (wheel,) = dist.glob("*.whl")
+    python("-m", "pip", "install", "-q", "--no-deps", "--target", str(target), str(wheel))
+    return target
+
+
+def test_the_wheel_has_every_public_name(installed: Path) -> None:
+    code = (
+        "import luong; names = sorted(luong.__all__); "
+        "[getattr(luong, name) for name in names]; print(luong.__file__); print(*names)"
+    )
+    where, names = python("-c", code, path=installed).splitlines()
+    assert Path(where).is_relative_to(installed)
+    stub = (ROOT / "src/luong/__init__.pyi").read_text()
+    assert names.split() == sorted(re.findall(r" as (\w+)\n", stub))
+    assert {"Attention", "General", "general_attention", "columns"} <= set(names.split())
+
+
+def test_the_wheel_has_its_data(installed: Path) -> None:
+    for name in (
+        "py.typed",
+        "__init__.pyi",
+        "toolkit/recipes/g2p-en.yaml",
+        "toolkit/data/cmudict.test.txt",
+        "toolkit/data/CMUDICT_LICENSE",
+    ):
+        assert (installed / "luong" / name).is_file(), name
+
+
+def test_the_wheel_has_the_command(installed: Path) -> None:
+    assert "luong VERB" in python("-m", "luong.toolkit", "--help", path=installed)
+
+
+def test_import_is_light() -> None:
+    python("-c", "import luong, sys; assert 'torch' not in sys.modules")
+
+
+def test_the_core_does_not_import_the_toolkit() -> None:
+    code = (
+        "import luong, sys; [getattr(luong, name) for name in luong.__all__]; "
+        "extra = {'accelerate', 'tokenizers', 'jsonargparse', 'rich', 'yaml', 'safetensors'}; "
+        "print(*[m for m in sys.modules if m.split('.')[0] in extra or 'toolkit' in m])"
+    )
+    assert python("-c", code) == "\n"
+
+
+def test_the_python_of_the_readme_runs() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_readme_spells_out_what_make_runs() -> None:
+    makefile = (ROOT / "Makefile").read_text().replace("$(BIN)", ".venv/bin")
+    makefile = makefile.replace("$(RUN)", "runs/g2p-en").replace("$(PYTHON)", "python3")
+    commands = re.findall(r"^    ((?:python3|\.venv/bin).+)$", README, re.MULTILINE)
+    assert len(commands) > 6
+    for command in " && ".join(commands).split(" && "):
+        assert command.replace("install", "install -q") in makefile or command in makefile, command
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    from luong import __version__
+
+    assert f'\nversion = "{__version__}"\n' in (ROOT / "pyproject.toml").read_text()
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    for target in re.findall(r"\]\((?!http)([^)]+)\)", README):
+        assert (ROOT / target).is_file(), target

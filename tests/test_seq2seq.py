@@ -1,0 +1,146 @@
+"""The model and its decoding, against the formulas of the paper."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from luong.seq2seq import Seq2Seq, greedy
+from luong.seq2seq.model import END, PAD, START
+
+SCORES = ("dot", "scaled_dot", "general", "concat")
+
+
+def make(score: str = "general", seed: int = 0) -> Seq2Seq:
+    torch.manual_seed(seed)
+    model = Seq2Seq(11, 13, embedding_size=5, hidden_size=6, score=score, dropout=0.5).double()
+    for parameter in model.parameters():  # large weights: every part matters
+        torch.nn.init.uniform_(parameter, -1, 1)
+    return model.eval()
+
+
+def source(*rows: str) -> tuple[Tensor, Tensor]:
+    longest = max(map(len, rows)) + 1
+    symbols = [[ord(c) - ord("a") + 4 for c in row] + [END] for row in rows]
+    padded = [row + [PAD] * (longest - len(row)) for row in symbols]
+    return torch.tensor(padded), torch.tensor([len(row) for row in rows])
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_logits_are_those_of_the_formulas(score: str) -> None:
+    model = make(score)
+    symbols, lengths = source("abc")
+    previous = torch.tensor([[START, 5, 7]])
+    logits = model(symbols, lengths, previous)
+
+    encoder, decoder = model.encoder, model.decoder
+    states, (h, c) = encoder.lstm(encoder.embedding(symbols))  # END read, then not attended
+    keys = states[0, :3]
+    state = (
+        torch.tanh(encoder.bridge[0](torch.cat([h[0], h[1]], -1)))[None],
+        encoder.bridge[1](torch.cat([c[0], c[1]], -1))[None],
+    )
+    for t in range(3):
+        hidden, state = decoder.lstm(decoder.embedding(previous[:, t : t + 1]), state)
+        query = hidden[0, 0]
+        scores = decoder.attention.score(query[None], keys)[0]
+        context = torch.softmax(scores, 0) @ keys
+        attentional = torch.tanh(decoder.attentional.weight @ torch.cat([context, query]))
+        torch.testing.assert_close(logits[0, t], decoder.output.weight @ attentional)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_batch_mates_and_padding_change_nothing(score: str) -> None:
+    model = make(score)
+    rows = ("abcde", "", "ed", "a")
+    previous = torch.tensor([[START, 5, 7]])
+    together = model(*source(*rows), previous.expand(4, 3))
+    for i, row in enumerate(rows):
+        alone = model(*source(row), previous)
+        torch.testing.assert_close(together[i], alone[0], rtol=1e-12, atol=1e-12)
+
+
+def test_gradients_reach_every_parameter_and_no_padding() -> None:
+    model = make().train()
+    symbols, lengths = source("abc", "e")
+    model(symbols, lengths, torch.tensor([[START, 5], [START, PAD]])).sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
+    assert model.encoder.embedding.weight.grad[PAD].abs().sum() == 0
+
+
+def test_dropout_is_off_outside_training() -> None:
+    model = make()
+    inputs = (*source("abc"), torch.tensor([[START, 5]]))
+    assert torch.equal(model(*inputs), model(*inputs))
+    model.train()
+    assert not torch.equal(model(*inputs), model(*inputs))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@torch.no_grad()
+def test_greedy_is_the_best_symbol_at_every_step_and_its_score_is_its_probability(
+    seed: int,
+) -> None:
+    model = make(seed=seed)
+    rows = ("abcde", "ed", "", "bbb")
+    for row, found in zip(rows, greedy(model, *source(*rows)), strict=True):
+        chosen, score, limit = [], 0.0, 2 * len(row) + 10
+        while not chosen or (chosen[-1] != END and len(chosen) < limit):
+            logits = model(*source(row), torch.tensor([[START, *chosen]]))[0, -1]
+            log_probs = torch.log_softmax(logits, -1)
+            allowed = log_probs.clone()
+            allowed[[PAD, START]] = -math.inf
+            if not chosen and row:
+                allowed[END] = -math.inf
+            chosen.append(int(allowed.argmax()))
+            score += float(log_probs[chosen[-1]])
+        assert found.finished == (chosen[-1] == END)
+        assert found.symbols == [symbol for symbol in chosen if symbol != END]
+        assert found.score == pytest.approx(score, abs=1e-5)
+        assert found.weights.shape == (len(found.symbols), len(row))
+        if row:
+            ones = torch.ones(len(found.symbols), dtype=torch.float64)
+            torch.testing.assert_close(found.weights.sum(-1), ones)
+
+
+def test_greedy_weights_belong_to_the_predicted_symbol() -> None:
+    model = make()
+    symbols, lengths = source("abcde")
+    (found,) = greedy(model, symbols, lengths)
+    memory, state = model.encode(symbols, lengths)
+    previous = torch.tensor([[START, *found.symbols[:-1]]])  # step t reads symbol t - 1
+    weights = model.decoder(previous, state, memory, need_weights=True).weights
+    torch.testing.assert_close(found.weights, weights[0])
+
+
+def test_greedy_is_cut_at_the_limit_of_each_sentence() -> None:
+    model = make()
+    inputs = source("abcde", "a", "ccc")
+    whole = greedy(model, *inputs)
+    assert any(len(found.symbols) > 5 for found in whole)
+    for row, cut, full in zip(
+        ("abcde", "a", "ccc"),
+        greedy(model, *inputs, max_ratio=1.0, max_extra=0),
+        whole,
+        strict=True,
+    ):
+        assert cut.symbols == full.symbols[: len(row)]
+        assert cut.weights.shape == (len(cut.symbols), len(row))
+        assert cut.finished == (len(full.symbols) < len(row))
+
+
+def test_no_sentences() -> None:
+    symbols, lengths = source("abc")
+    assert greedy(make(), symbols[:0], lengths[:0]) == []
+
+
+def test_odd_sizes_and_unknown_scores_are_refused() -> None:
+    with pytest.raises(ValueError, match="hidden_size: expected an even number, got 7"):
+        Seq2Seq(5, 5, hidden_size=7)
+    with pytest.raises(ValueError, match=r"score: expected one of dot, .*, got 'best'"):
+        Seq2Seq(5, 5, score="best")

@@ -1,0 +1,73 @@
+"""A small trained model, made by the real command, for all tests of the toolkit."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+RECIPE = """\
+data:
+  train: {folder}/train.tsv
+  dev: {folder}/dev.tsv
+  test: {folder}/test.tsv
+  source: {{level: characters, lowercase: true}}
+  target: {{level: words}}
+model: {{embedding_size: 24, hidden_size: 48, dropout: 0.0}}
+training: {{updates: 200, batch_size: 32, learning_rate: 0.02, warmup: 20, validate_every: 100}}
+"""
+
+
+def spell(word: str) -> str:
+    """A language that is learnt in seconds: letters doubled are long, all else is itself."""
+    sounds: list[str] = []
+    for letter in word:
+        if sounds and sounds[-1] == letter:
+            sounds[-1] = f"{letter}:"
+        else:
+            sounds.append(letter)
+    return " ".join(sounds)
+
+
+@pytest.fixture(scope="session")
+def run() -> Run:
+    """The command `luong` in a process of its own."""
+
+    def run(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "luong.toolkit", *map(str, arguments)]
+        done = subprocess.run(command, input=stdin, capture_output=True, check=False)
+        return subprocess.CompletedProcess(
+            command, done.returncode, done.stdout.decode(), done.stderr.decode()
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe and its corpora."""
+    folder = tmp_path_factory.mktemp("corpus")
+    rng = random.Random(5)
+    words = {"".join(rng.choices("abcde", k=rng.randint(1, 7))) for _ in range(3000)}
+    ranked = sorted(words, key=lambda word: rng.random())
+    for name, part in (("dev", ranked[:50]), ("test", ranked[50:150]), ("train", ranked[150:])):
+        text = "".join(f"{word}\t{spell(word)}\n" for word in part)
+        (folder / f"{name}.tsv").write_text(text, encoding="utf-8")
+    path = folder / "recipe.yaml"
+    path.write_text(RECIPE.format(folder=folder), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def model(run: Run, recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a trained model."""
+    out = tmp_path_factory.mktemp("runs") / "model"
+    done = run("train", recipe, "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out
