@@ -416,7 +416,7 @@ def derivatives(
 
 def assert_near(actual: Tensor, expected: Tensor, tolerance: float = 1e-13) -> None:
     """Same shape and dtype, and within `tolerance` of the largest number expected."""
-    bound = tolerance * float(expected.abs().max()) if expected.numel() else 0.0
+    bound = tolerance * float(expected.detach().abs().max()) if expected.numel() else 0.0
     torch.testing.assert_close(actual, expected, rtol=0.0, atol=bound)
 
 

@@ -6,10 +6,11 @@ from operators import (
     CASES,
     DENSE,
     FUSED,
-    MODULES,
+    Case,
     assert_all_near,
     assert_near,
     derivatives,
+    hide,
     options,
 )
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -17,7 +18,12 @@ from torch.export import Dim
 
 import luong
 
-LARGER = {DENSE: {"m": 19}, FUSED: {"m": 23}}
+SIZED = [case for case in CASES if case.sizes in (DENSE, FUSED)]
+STEPS = [case for case in SIZED if case.way == "module"]
+# dynamo looks at `.grad` of every tensor that comes in, and torch warns where that is no leaf
+looks_at_grad = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+# inductor imports modules of torch that torch itself has deprecated
+imports_jit = pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -33,32 +39,39 @@ def loaded(case, tensors):
     return module, tensors[:3]
 
 
-@pytest.mark.parametrize("need_weights", [False, True])
-@pytest.mark.parametrize("kind", ["lengths", "both"])
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    ("case", "kind", "need_weights"),
+    [(case, "length_0", False) for case in SIZED]
+    + [(case, "both", True) for case in SIZED]
+    + [(case, "empty_row", False) for case in SIZED if case.fused],
+    ids=lambda x: x.name if isinstance(x, Case) else str(x),
+)
 def test_fullgraph(case, kind, need_weights):
-    tensors = case.inputs()
-    given = options("length_0" if kind == "lengths" else kind, case.sizes.n, case.sizes.m)
+    tensors, given = case.inputs(), options(kind, case.sizes.n, case.sizes.m)
     compiled = torch.compile(case.call, fullgraph=True, backend="aot_eager")
-    actual = derivatives(compiled, tensors, need_weights=need_weights, **given)
+    dirty = hide(tensors, float("nan"), **given)
+    actual = derivatives(compiled, dirty, need_weights=need_weights, **given)
     expected = derivatives(case.call, tensors, need_weights=need_weights, **given)
     assert_all_near(actual, expected, 1e-12)
 
 
-@pytest.mark.parametrize("kind", ["none", "lengths", "both", "empty_row"])
-@pytest.mark.parametrize("case", [c for c in CASES if c.sizes in LARGER], ids=lambda c: c.name)
-def test_one_compilation_serves_all_lengths(case, kind):
-    counter = CompileCounterWithBackend("aot_eager")
+@pytest.mark.parametrize(
+    "case",
+    [case for case in SIZED if case.way == "module" or case.formula.module is None],
+    ids=lambda case: case.name,
+)
+def test_one_compilation_serves_all_sizes(case):
+    counter = CompileCounterWithBackend("eager")
     compiled = torch.compile(case.call, fullgraph=True, backend=counter, dynamic=True)
-    for batch in (3, 5):
-        for more in range(3):
-            tensors = case.inputs((batch,), m=case.sizes.m + 2 * more)
-            given = options(kind, case.sizes.n, case.sizes.m + 2 * more, (batch,))
-            expected = case.call(*tensors, **given).context
-            assert_near(compiled(*tensors, **given).context, expected, 1e-12)
+    n, m, *_ = case.sizes
+    for batch, length in [(23, m + 8), (23, m), (31, m + 4), (29, n + 1)]:
+        tensors = case.inputs((batch,), m=length)
+        given = options("both", n, length, (batch,))
+        assert_near(compiled(*tensors, **given).context, case.call(*tensors, **given).context)
     assert counter.frame_count == 1
 
 
+@imports_jit
 def test_inductor():
     case = next(c for c in CASES if c.name == "function-concat_bias-n5m7")
     tensors, given = case.inputs(dtype=torch.float32), options("both", 5, 7)
@@ -67,7 +80,8 @@ def test_inductor():
     assert_all_near(actual, derivatives(case.call, tensors, need_weights=True, **given), 1e-5)
 
 
-@pytest.mark.parametrize("case", MODULES, ids=lambda c: c.name)
+@looks_at_grad
+@pytest.mark.parametrize("case", STEPS, ids=lambda case: case.name)
 def test_decoder_steps(case):
     attention, (query, key, value) = loaded(case, case.inputs())
     lengths = torch.tensor([case.sizes.m, 3, 0])
@@ -81,23 +95,25 @@ def test_decoder_steps(case):
 
 
 @pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("kind", ["none", "lengths", "mask_b1m"])
-@pytest.mark.parametrize("case", MODULES, ids=lambda c: c.name)
+@pytest.mark.parametrize("kind", ["lengths", "mask_b1m"])
+@pytest.mark.parametrize("case", STEPS, ids=lambda case: case.name)
 def test_export(case, kind, strict):
     attention, tensors = loaded(case, case.inputs())
-    given = options(kind, case.sizes.n, case.sizes.m)
-    batch, m = Dim.AUTO, Dim.AUTO
-    shapes = {"query": {0: batch}, "key": {0: batch, 1: m}, "value": {0: batch, 1: m}}
-    shapes |= {"lengths": {0: batch}, "mask": {0: batch, 2: m}}
+    n, m, *_ = case.sizes
+    given = options(kind, n, m)
+    dynamic = {"query": [0], "key": [0, 1], "value": [0, 1], "lengths": [0], "mask": [0, 2]}
     program = torch.export.export(
         attention,
         tuple(tensors),
         given,
-        dynamic_shapes={name: shapes[name] for name in ("query", "key", "value", *given)},
+        dynamic_shapes={
+            name: dict.fromkeys(dynamic[name], Dim.AUTO)
+            for name in ("query", "key", "value", *given)
+        },
         strict=strict,
     ).module()
-    for size, length in [(3, case.sizes.m), (5, case.sizes.m + 4), (2, case.sizes.m + 9)]:
-        tensors = case.inputs((size,), m=length)[:3]
-        given = options(kind, case.sizes.n, length, (size,))
-        expected = attention(*tensors, **given).context
-        assert_near(program(*tensors, **given).context, expected, 1e-12)
+    for batch, length in [(3, m), (5, m + 8), (2, 3)]:  # (3: fewer keys than queries)
+        query, key, value, *_ = case.inputs((batch,), m=length)
+        given = options(kind, n, length, (batch,))
+        expected = attention(query, key, value, **given).context
+        assert_near(program(query, key, value, **given).context, expected)

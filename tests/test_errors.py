@@ -437,6 +437,16 @@ MODULES = {
         ValueError,
         r"query: expected size 11 .*got shape \(3, 17\)",
     ),
+    "state list": (
+        lambda: luong.AttentionalState(17, 11, 23)([1.0], zeros(3, 11)),
+        TypeError,
+        "context: expected a torch.Tensor, got list",
+    ),
+    "state dtype": (
+        lambda: luong.AttentionalState(17, 11, 23)(zeros(3, 17).double(), zeros(3, 11).double()),
+        TypeError,
+        r"context: expected torch.float32 .*got torch.float64",
+    ),
 } | {
     f"{name}={value}": (
         lambda make=make, value=value: make(value),

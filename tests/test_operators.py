@@ -138,7 +138,7 @@ def test_error_is_at_most_twice_that_of_the_plain_formula(case, kind, need_weigh
     eager = derivatives(case.reference, tensors, **given)
     ours = derivatives(case.call, tensors, **given)
     results = 2 if need_weights else 1
-    steepest = max(x.abs().max() for x in exact[results:])  # a gradient may itself cancel out
+    steepest = 2 * max(x.abs().max() for x in exact[results:])  # for sums that cancel out
     for i, (true, plain, mine) in enumerate(zip(exact, eager, ours, strict=True)):
         assert mine.dtype == dtype
         scale = true.abs().max() if i < results else steepest
@@ -389,8 +389,9 @@ def test_vmap_equals_a_batch(case, kind):
     def context(query, key, value, given):
         return case.call(query, key, value, *parameters, **given).context
 
-    assert_all_near(vmap(both)(query, key, value, given), expected)
-    assert_near(vmap(context)(query, key, value, given), expected.context)
+    dirty = hide([query, key, value], float("nan"), **given)
+    assert_all_near(vmap(both)(*dirty, given), expected)
+    assert_near(vmap(context)(*dirty, given), expected.context)
     inner = vmap(context, in_dims=(0, None, None, None))  # a batch inside: lengths of all
     one = {name: x[1] for name, x in given.items()}
     shared = case.call(
@@ -403,11 +404,9 @@ def test_vmap_equals_a_batch(case, kind):
     assert_near(inner(query, key[1], value[1], one), shared.context)
 
 
-@cases
+@pytest.mark.parametrize("case", [c for c in CASES if c.parameters], ids=lambda c: c.name)
 def test_vmap_over_parameters(case):
     tensors, others = case.inputs(), case.inputs(seed=7)
-    if len(tensors) == 3:
-        pytest.skip("no parameters")
     stacked = [torch.stack(pair) for pair in zip(tensors[3:], others[3:], strict=True)]
 
     def context(*parameters):
@@ -503,10 +502,8 @@ def test_equals_multihead_attention_with_identity_projections(n):
 # Functions that drop
 
 
-@cases
+@pytest.mark.parametrize("case", [c for c in CASES if c.way == "function"], ids=lambda c: c.name)
 def test_dropout_of_functions_is_seeded_and_leaves_weights_alone(case):
-    if case.way == "module":
-        pytest.skip("test_modules has these")
     tensors = case.inputs()
     plain = case.call(*tensors, need_weights=True)
     torch.manual_seed(4)

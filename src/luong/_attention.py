@@ -18,7 +18,6 @@ Raises TypeError for a wrong kind or dtype, ValueError for a wrong shape, device
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -153,6 +152,7 @@ def additive_attention(
     """Score vᵀ tanh(q + k), for queries and keys already projected to d_a; v (d_a,)."""
     query, key, value, v = _check.floating(query=query, key=key, value=value, v=v)
     query, memory = _enter(query, key, value, mask, lengths)
+    _score.check_additive(query, memory.key, v)
     scores = _score.additive(query, memory.key, v)
     return Attended(*dense.attend(scores, memory, dropout=dropout, need_weights=need_weights))
 
@@ -172,6 +172,7 @@ def location_attention(
     Positions from m_max on get weight 0 (footnote 6), and the softmax is over the others.
     """
     query, value, weight = _check.floating(query=query, value=value, weight=weight)
+    _check.dimensions("weight", weight, 2, "(m_max, d_q)")
     query, memory = _enter(query, value, value, mask, lengths, max_length=weight.shape[0])
     scores = _score.location(query, weight, value.shape[-2])
     return Attended(*dense.attend(scores, memory, dropout=dropout, need_weights=need_weights))
@@ -303,9 +304,15 @@ class Attention(nn.Module):
 
     def attend(self, query: Tensor, memory: Memory, *, need_weights: bool = False) -> Attended:
         """Attend from `query` (*batch, n, d_q): one decoder step (n = 1) or many."""
-        query, value = _check.floating(query=query, value=memory.value)
+        key, value, query = _check.floating(key=memory.key, value=memory.value, query=query)
         _check.rows("query", query, "(*batch, n, d_q)")
-        _check.batch(query=query, value=value)
+        _check.batch(key=key, value=value, query=query)
+        if memory.mask is not None and memory.mask.shape[-2] not in (1, query.shape[-2]):
+            raise ValueError(
+                f"query: expected n = {memory.mask.shape[-2]} rows, like the mask of this memory, "
+                f"got shape {_check.shape(query)}"
+            )
+        memory = memory._replace(key=key, value=value)
         return Attended(
             *self.score.attend(
                 _mask.fill(query, memory.empty),
@@ -331,15 +338,15 @@ class AttentionalState(nn.Module):
         width = _check.size("context_size", context_size) + _check.size("query_size", query_size)
         _check.size("output_size", output_size)
         self.context_size, self.query_size = context_size, query_size
-        self.weight = nn.Parameter(
-            torch.empty(output_size, width).uniform_(-1, 1) / math.sqrt(width)
-        )
+        self.weight = _score.uniform(output_size, width)
 
     def forward(self, context: Tensor, query: Tensor) -> Tensor:
         """context (..., context_size), query (..., query_size) -> (..., output_size)."""
+        context, query = _check.floating(context=context, query=query)
         _check.width("context", context, self.context_size, "the context_size,")
         _check.width("query", query, self.query_size, "the query_size,")
-        return torch.tanh(nn.functional.linear(torch.cat([context, query], -1), self.weight))
+        weight = _score.like("context", context, self.weight)
+        return torch.tanh(nn.functional.linear(torch.cat([context, query], -1), weight))
 
     def extra_repr(self) -> str:
         return (

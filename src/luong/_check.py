@@ -19,26 +19,27 @@ def floating(**tensors: Tensor) -> list[Tensor]:
     Under autocast they are cast first, as `scaled_dot_product_attention` casts its inputs:
     all but float64 to autocast's dtype.
     """
+    like, first = next(iter(tensors.items()))
+    mixed = None
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
         if not tensor.is_floating_point():
             raise TypeError(f"{name}: expected a floating-point tensor, got {tensor.dtype}")
-    like, first = next(iter(tensors.items()))
-    for name, tensor in tensors.items():
         if tensor.device != first.device:
             raise ValueError(
                 f"{name}: expected device {first.device} like {like}, got {tensor.device}"
             )
+        if tensor.dtype != first.dtype:
+            mixed = name
     if torch.is_autocast_enabled(first.device.type):
         low = torch.get_autocast_dtype(first.device.type)
         return [t if t.dtype == torch.float64 else t.to(low) for t in tensors.values()]
-    for name, tensor in tensors.items():
-        if tensor.dtype != first.dtype:
-            raise TypeError(
-                f"{name}: expected {first.dtype} like {like}, got {tensor.dtype} "
-                "(dtypes may differ under torch.autocast only)"
-            )
+    if mixed is not None:
+        raise TypeError(
+            f"{mixed}: expected {first.dtype} like {like}, got {tensors[mixed].dtype} "
+            "(dtypes may differ under torch.autocast only)"
+        )
     return list(tensors.values())
 
 
@@ -59,6 +60,12 @@ def width(name: str, tensor: Tensor, size: int, reason: str) -> None:
         )
 
 
+def dimensions(name: str, tensor: Tensor, count: int, symbols: str) -> None:
+    """`tensor` has exactly `count` dimensions, which `symbols` spells out."""
+    if tensor.ndim != count:
+        raise ValueError(f"{name}: expected shape {symbols}, got {shape(tensor)}")
+
+
 def parameter(name: str, tensor: Tensor, expected: tuple[int, ...], symbols: str) -> None:
     """`tensor` has exactly the shape `expected`, which `symbols` spells out."""
     if tuple(tensor.shape) != expected:
@@ -67,11 +74,10 @@ def parameter(name: str, tensor: Tensor, expected: tuple[int, ...], symbols: str
 
 def batch(**tensors: Tensor) -> torch.Size:
     """The common batch shape: all dimensions but the last two, broadcast."""
-    shapes = {name: tensor.shape[:-2] for name, tensor in tensors.items()}
-    common, *rest = shapes.values()
-    if all(other == common for other in rest):
-        return common
-    for name, other in shapes.items():
+    common, *rest = (tensor.shape[:-2] for tensor in tensors.values())
+    for name, other in zip(list(tensors)[1:], rest, strict=True):
+        if other == common:
+            continue
         if not broadcasts(other, common):
             raise ValueError(
                 f"{name}: batch dimensions {tuple(other)} do not broadcast with {tuple(common)}"

@@ -30,11 +30,13 @@ class Memory(NamedTuple):
         For sentences that leave a batch. (Hypotheses of one sentence need no copy of its memory:
         let them ride on the query axis.)
         """
-        if self.value.ndim < 3:
+        sides = (self.key, self.value) if self.mask is None else (self.key, self.value, self.mask)
+        rank = max(x.ndim for x in sides)
+        rows = max(x.shape[0] for x in sides if x.ndim == rank)
+        if rank < 3:
             raise ValueError(
-                f"select: this memory has no batch, value is {_check.shape(self.value)}"
+                f"select: this memory has no batch, its value is {_check.shape(self.value)}"
             )
-        rank, rows = self.value.ndim, self.value.shape[0]
 
         def rows_of(x: Tensor) -> Tensor:  # what is broadcast over this dimension stays as it is
             return x if x.ndim < rank or x.shape[0] != rows else x[index]
@@ -63,33 +65,36 @@ def prepare(
     `queries` is n, None where it is not known yet; positions from `max_length` on are never live.
     """
     m = key.shape[-2]
+    shortest = m  # of all lengths; 0 where that cannot be known
     if mask is not None:
         _check_mask(mask, batch, queries, m, key.device)
+        mask = mask.expand(*mask.shape[:-1], m)
     if lengths is not None:
-        _check_lengths(lengths, batch, m, key.device)
-        inside = positions(m, key.device) < lengths[..., None, None]
-        mask = inside if mask is None else mask & inside
+        shortest = _check_lengths(lengths, batch, m, key.device)
+    given = mask is not None
+    if lengths is not None and shortest < m:
+        mask = _join(mask, positions(m, key.device) < lengths[..., None, None])
     if max_length is not None and max_length < m:
-        inside = positions(m, key.device) < max_length
-        mask = inside.expand(1, m) if mask is None else mask & inside
+        mask = _join(mask, positions(m, key.device).expand(1, m) < max_length)
     if mask is None:
-        return Memory(key, value, None, None)
-    mask = mask.expand(*mask.shape[:-1], m)
-    used = mask.any(-2)
-    if not surely(used):
-        unused = ~used.unsqueeze(-1)
+        return Memory(key, value)
+    used = mask.mT if mask.shape[-2] == 1 else mask.any(-2).unsqueeze(-1)
+    if not (given and surely(used)):
         same = value is key
-        key = key.masked_fill(unused, 0)
-        value = key if same else value.masked_fill(unused, 0)
+        key = torch.where(used, key, 0)
+        value = key if same else torch.where(used, value, 0)
     elif surely(mask):
-        return Memory(key, value, None, None)
-    empty = ~mask.any(-1, keepdim=True)
-    return Memory(key, value, mask, None if surely(~empty) else empty)
+        return Memory(key, value)
+    empty = None
+    if given or shortest == 0:
+        empty = ~mask.any(-1, keepdim=True)
+        empty = None if surely(~empty) else empty
+    return Memory(key, value, mask, empty)
 
 
 def fill(rows: Tensor, empty: Tensor | None) -> Tensor:
     """Queries, or their results, with zeros where there is nothing to attend."""
-    return rows if empty is None else rows.masked_fill(empty, 0)
+    return rows if empty is None else torch.where(empty, 0, rows)
 
 
 def positions(m: int, device: torch.device) -> Tensor:
@@ -98,17 +103,27 @@ def positions(m: int, device: torch.device) -> Tensor:
 
 
 def surely(condition: Tensor) -> bool:
-    """Whether all of `condition` is known to hold, where looking at values costs nothing.
+    """Whether all of `condition` is known to hold."""
+    return _values(condition.all()) == [True]
 
-    Values are not looked at while compiling or exporting, under vmap, or on an accelerator (which
-    would have to be waited for): the answer there is False, "do not rely on it".
+
+def _values(tensor: Tensor) -> list[int] | None:
+    """The values of a tensor, None where they cannot be had at once.
+
+    That is: while compiling or exporting, under vmap, and on an accelerator, for which one would
+    have to wait.
     """
-    if torch.compiler.is_compiling() or condition.device.type != "cpu":
-        return False
+    if torch.compiler.is_compiling() or tensor.device.type != "cpu":
+        return None
     try:
-        return bool(condition.all())
+        values: list[int] = tensor.flatten().tolist()
     except RuntimeError:  # vmap and fake tensors have no values
-        return False
+        return None
+    return values
+
+
+def _join(mask: Tensor | None, other: Tensor) -> Tensor:
+    return other if mask is None else mask & other
 
 
 def _check_mask(
@@ -135,7 +150,8 @@ def _check_mask(
         )
 
 
-def _check_lengths(lengths: Tensor, batch: torch.Size, m: int, device: torch.device) -> None:
+def _check_lengths(lengths: Tensor, batch: torch.Size, m: int, device: torch.device) -> int:
+    """The shortest length, 0 where values cannot be looked at."""
     if not isinstance(lengths, Tensor) or lengths.dtype not in _INTEGERS:
         got = lengths.dtype if isinstance(lengths, Tensor) else type(lengths).__name__
         raise TypeError(f"lengths: expected an integer tensor, got {got}")
@@ -149,8 +165,10 @@ def _check_lengths(lengths: Tensor, batch: torch.Size, m: int, device: torch.dev
             f"lengths: expected a shape that broadcasts to the batch {tuple(batch)}, "
             f"got {_check.shape(lengths)}"
         )
-    wrong = (lengths < 0) | (lengths > m)
-    if surely(wrong.any()):
-        raise ValueError(
-            f"lengths: expected values from 0 to m = {m}, got {lengths[wrong][0].item()}"
-        )
+    values = _values(lengths)
+    if values is None:
+        return 0
+    for value in (min(values, default=0), max(values, default=0)):
+        if not 0 <= value <= m:
+            raise ValueError(f"lengths: expected values from 0 to m = {m}, got {value}")
+    return min(values, default=m)

@@ -68,8 +68,7 @@ def concat_score(
 def additive_score(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
     """score(q, k) = vᵀ tanh(q + k), for queries and keys already projected to d_a; v (d_a,)."""
     query, key, v = _pair(query=query, key=key, v=v)
-    _check.width("query", query, v.shape[-1], "the size of v,")
-    _check.width("key", key, v.shape[-1], "the size of v,")
+    check_additive(query, key, v)
     return additive(query, key, v).to(query.dtype)
 
 
@@ -81,7 +80,9 @@ def location_score(query: Tensor, weight: Tensor, *, length: int) -> Tensor:
     """
     query, weight = _check.floating(query=query, weight=weight)
     _check.rows("query", query, "(*batch, n, d_q)")
-    return location(query, weight, _check.size("length", length)).to(query.dtype)
+    if not isinstance(length, int) or length < 0:
+        raise ValueError(f"length: expected a whole number, 0 or more, got {length!r}")
+    return location(query, weight, length).to(query.dtype)
 
 
 # What functions and modules share
@@ -105,6 +106,7 @@ def project_concat(
     simplified: bool,
 ) -> tuple[Tensor, Tensor]:
     """W [q; k] + bias = (W_q q + bias) + W_k k: the two parts."""
+    _check.dimensions("v", v, 1, "(d_a,)")
     d_a, d_q, d_k = v.shape[-1], query.shape[-1], key.shape[-1]
     if simplified:
         _check.parameter("weight", weight, (d_a, d_q), "(d_a, d_q)")
@@ -115,6 +117,13 @@ def project_concat(
         _check.parameter("bias", bias, (d_a,), "(d_a,)")
     projected = nn.functional.linear(query, weight[:, :d_q], bias)
     return projected, key if simplified else key @ weight[:, d_q:].mT
+
+
+def check_additive(query: Tensor, key: Tensor, v: Tensor) -> None:
+    """Projected queries and keys have the size of v."""
+    _check.dimensions("v", v, 1, "(d_a,)")
+    _check.width("query", query, v.shape[0], "the size of v,")
+    _check.width("key", key, v.shape[0], "the size of v,")
 
 
 def default_scale(key: Tensor, scale: float | None) -> float:
@@ -147,7 +156,8 @@ def additive(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
 
 def location(query: Tensor, weight: Tensor, length: int) -> Tensor:
     """The first `length` positions' scores, -inf past the end of the table."""
-    _check.width("query", query, weight.shape[-1], "the d_q of weight,")
+    _check.dimensions("weight", weight, 2, "(m_max, d_q)")
+    _check.width("query", query, weight.shape[1], "the d_q of weight,")
     scores = dense.product(query, weight[:length].mT)
     return nn.functional.pad(scores, (0, length - scores.shape[-1]), value=float("-inf"))
 
@@ -281,14 +291,16 @@ class General(_Product):
         super().__init__()
         _check.size("query_size", query_size)
         _check.size("key_size", key_size)
-        self.weight = _uniform(key_size, query_size)
+        self.weight = uniform(key_size, query_size)
 
     def prepare(self, key: Tensor) -> Tensor:
         _check.width("key", key, self.weight.shape[0], "the key_size of this General,")
-        return key @ _like("key", key, self.weight)
+        return key @ like("key", key, self.weight)
 
     def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        return project_general(query, key, _like("query", query, self.weight))
+        _check.width("query", query, self.weight.shape[1], "the query_size of this General,")
+        _check.width("key", key, self.weight.shape[0], "the key_size of this General,")
+        return project_general(query, key, like("query", query, self.weight))
 
     def extra_repr(self) -> str:
         return f"query_size={self.weight.shape[1]}, key_size={self.weight.shape[0]}"
@@ -321,33 +333,31 @@ class Concat(_Plain):
                 f"key_size: expected hidden_size = {hidden_size} with simplified=True, "
                 f"got {key_size}"
             )
-        self.query_size, self.simplified = query_size, simplified
-        self.weight = _uniform(hidden_size, query_size + (0 if simplified else key_size))
-        self.v = _uniform(hidden_size)
+        self.query_size, self.key_size, self.simplified = query_size, key_size, simplified
+        self.weight = uniform(hidden_size, query_size + (0 if simplified else key_size))
+        self.v = uniform(hidden_size)
         self.bias = nn.Parameter(torch.zeros(hidden_size)) if bias else None
 
     def prepare(self, key: Tensor) -> Tensor:
+        _check.width("key", key, self.key_size, "the key_size of this Concat,")
         if self.simplified:
             return key
-        weight = self.weight[:, self.query_size :]
-        _check.width("key", key, weight.shape[1], "the key_size of this Concat,")
-        return key @ _like("key", key, weight).mT
+        return key @ like("key", key, self.weight[:, self.query_size :]).mT
 
     def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         return query, self.prepare(key)
 
     def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
         _check.width("query", query, self.query_size, "the query_size of this Concat,")
-        weight = _like("query", query, self.weight[:, : self.query_size])
+        weight = like("query", query, self.weight[:, : self.query_size])
         query = nn.functional.linear(query, weight, self.bias)
         return additive(query, prepared, _times(self.v, gain))
 
     def extra_repr(self) -> str:
-        hidden_size, width = self.weight.shape
-        key_size = hidden_size if self.simplified else width - self.query_size
         return (
-            f"query_size={self.query_size}, key_size={key_size}, hidden_size={hidden_size}, "
-            f"bias={self.bias is not None}, simplified={self.simplified}"
+            f"query_size={self.query_size}, key_size={self.key_size}, "
+            f"hidden_size={self.v.shape[0]}, bias={self.bias is not None}, "
+            f"simplified={self.simplified}"
         )
 
 
@@ -363,7 +373,7 @@ class Location(_Plain):
         super().__init__()
         _check.size("query_size", query_size)
         self.max_length = _check.size("max_length", max_length)
-        self.weight = _uniform(max_length, query_size)
+        self.weight = uniform(max_length, query_size)
 
     def prepare(self, key: Tensor) -> Tensor:
         return key
@@ -372,7 +382,7 @@ class Location(_Plain):
         return query, key
 
     def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
-        weight = _like("query", query, self.weight)
+        weight = like("query", query, self.weight)
         return location(_times(query, gain), weight, prepared.shape[-2])
 
     def extra_repr(self) -> str:
@@ -454,7 +464,7 @@ def as_score(score: Score | ScoreFunction) -> Score:
     return _Function(score)
 
 
-def _uniform(*shape: int) -> nn.Parameter:
+def uniform(*shape: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(shape).uniform_(-1, 1) / math.sqrt(shape[-1]))
 
 
@@ -462,7 +472,7 @@ def _times(x: Tensor, gain: Tensor | None) -> Tensor:
     return x if gain is None else x * gain
 
 
-def _like(name: str, x: Tensor, weight: Tensor) -> Tensor:
+def like(name: str, x: Tensor, weight: Tensor) -> Tensor:
     """`weight`, checked to be on the device and of the dtype of its input."""
     if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
         raise TypeError(

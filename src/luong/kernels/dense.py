@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from luong._mask import Memory
+from luong._mask import Memory, fill
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -30,12 +30,12 @@ def attend(
     if scores.dtype in HALF:
         scores = scores.float()
     if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
-    if empty is not None:
-        scores = scores.masked_fill(empty, 0.0)  # a row of -inf alone would give NaN
-    weights = torch.softmax(scores, -1)
-    if empty is not None:
-        weights = weights.masked_fill(empty, 0.0)
+        scores = torch.where(mask, scores, float("-inf"))
+    scores = fill(scores, empty)  # a row of -inf alone would give NaN
+    weights = fill(torch.softmax(scores, -1), empty)
     kept = F.dropout(weights, dropout) if dropout else weights
     context = product(kept, value).to(value.dtype)
-    return context, weights.to(value.dtype) if need_weights else None
+    if not need_weights:
+        return context, None
+    weights = weights.expand(*context.shape[:-1], weights.shape[-1])  # value may have more batch
+    return context, weights.to(value.dtype)

@@ -26,119 +26,147 @@ def scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
 def attend(
     query: Tensor, memory: Memory, *, scale: float, dropout: float, need_weights: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """softmax(scale · query keyᵀ) value.
-
-    Plain products while the weights are no larger than the inputs (they are the faster there, on
-    the CPU, and keep every derivative); PyTorch's fused kernel beyond, in linear memory.
-    """
+    """softmax(scale · query keyᵀ) value."""
     key, value, mask, empty = memory
-    if need_weights or dropout or not _fused_is_better(query, key, value):
+    if need_weights or dropout or 0 in (query.numel(), key.numel(), value.numel()):
         logits = scores(query, key, scale)
         return dense.attend(logits, memory, dropout=dropout, need_weights=need_weights)
     if mask is not None and empty is not None:
         mask = mask | empty  # an empty row may attend to anything: it is zeroed below
-    context = _fused(query, key, value, mask, scale)
-    return fill(context, empty), None
+    tensors = [query, key, value] if mask is None else [query, key, value, mask]
+    batch = query.shape[:-2]
+    if any(x.shape[:-2] != batch for x in tensors):
+        batch = torch.broadcast_shapes(*(x.shape[:-2] for x in tensors))
+    if len(batch) != 1 or any(x.shape[:-2] != batch for x in tensors):
+        tensors = [x.expand(*batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in tensors]
+    context = _attend(*tensors, scale=scale)
+    return fill(context.reshape(*batch, *context.shape[-2:]), empty), None
 
 
-def _fused_is_better(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    if query.shape[-1] != value.shape[-1]:
-        return False
-    if torch.compiler.is_compiling():  # a choice by size would become a guard, or bar the export
-        return True
-    if 0 in (query.numel(), key.numel()):
-        return False
-    n, m, d = query.shape[-2], key.shape[-2], query.shape[-1]
-    return query.dtype in dense.HALF or n * m > (n + m) * d
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, scale: float
+) -> Tensor:
+    """Context (b, n, d_v) of query (b, n, d_k), key (b, m, d_k), value (b, m, d_v).
 
-
-def _fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
-    if mask is not None:
-        batch = torch.broadcast_shapes(batch, mask.shape[:-2])
-        mask = mask.expand(*batch, *mask.shape[-2:]).reshape(-1, 1, *mask.shape[-2:])
-    query, key, value = (
-        x.expand(*batch, *x.shape[-2:]).reshape(-1, 1, *x.shape[-2:]) for x in (query, key, value)
-    )
-    if torch.compiler.is_compiling():
-        context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+    Two matrix products while the weights are no larger than the inputs: the faster way on the CPU.
+    Beyond, PyTorch's fused kernel, whose memory is linear in n and m.
+    """
+    n, d_k, m, d_v = *query.shape[1:], *value.shape[1:]
+    compiling = torch.compiler.is_compiling()  # a choice by size would be a guard, or bar an export
+    fused = compiling or query.dtype in dense.HALF or n * m > n * d_k + m * d_v
+    if fused and d_k < d_v:  # the fused kernel wants d_k == d_v; zeros change no score
+        query, key = F.pad(query, (0, d_v - d_k)), F.pad(key, (0, d_v - d_k))
+    elif fused and d_v < d_k:
+        value = F.pad(value, (0, d_k - d_v))
+    if compiling:
+        context = _sdpa(query, key, value, mask, scale)
     else:
-        context = _Fused.apply(query, key, value, mask, scale)[0]  # type: ignore[no-untyped-call]
-    return context.reshape(*batch, *context.shape[-2:])
+        context, _ = _Attend.apply(query, key, value, mask, scale, fused)  # type: ignore[no-untyped-call]
+    return context[..., :d_v] if fused and d_v < d_k else context
 
 
-class _Fused(torch.autograd.Function):
-    """`scaled_dot_product_attention`, (b, 1, n, d), with a derivative of its derivative.
+class _Attend(torch.autograd.Function):
+    """softmax(scale · query keyᵀ) value with two derivatives, which PyTorch's fused kernel lacks.
 
-    PyTorch's kernel has none. Where a graph of the backward pass is wanted, that pass is the plain
-    formula; where not (the ordinary case), it is PyTorch's kernel.
+    Where a graph of the backward pass is wanted, that pass is the plain formula; where not (the
+    ordinary case), it is the counterpart of the forward pass. The second output is what that keeps:
+    weights, or the log-sum-exp of the fused kernel.
     """
 
     @staticmethod
     def forward(
-        query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
+        query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, fused: bool
     ) -> tuple[Tensor, Tensor]:
-        if query.device.type != "cpu":
-            context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
-            return context, context.new_empty(0)
-        query, key, value = (_unit_stride(x) for x in (query, key, value))
-        # the operator behind scaled_dot_product_attention, called by name for its log-sum-exp
-        context, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            query, key, value, attn_mask=_bias(mask, query), scale=scale
-        )
-        return context, logsumexp
+        return (_fused if fused else _products)(query, key, value, mask, scale)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        query, key, value, mask, ctx.scale = inputs
+        query, key, value, mask, ctx.scale, ctx.fused = inputs
         ctx.save_for_backward(query, key, value, mask, *output)
         ctx.mark_non_differentiable(output[1])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
-        query, key, value, mask, context, logsumexp = ctx.saved_tensors
+        query, key, value, mask, context, kept = ctx.saved_tensors
         if torch.is_grad_enabled():
             grads = _plain_backward(grad, query, key, value, mask, ctx.scale)
-        elif query.device.type != "cpu":
-            grads = _recomputed_backward(grad, query, key, value, mask, ctx.scale)
+        elif ctx.fused:
+            grads = _fused_backward(grad, query, key, value, mask, context, kept, ctx.scale)
         else:
-            query, key, value = (_unit_stride(x) for x in (query, key, value))
-            grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                grad.contiguous(),
-                query,
-                key,
-                value,
-                context,
-                logsumexp,
-                0.0,
-                False,
-                attn_mask=_bias(mask, query),
-                scale=ctx.scale,
-            )
-        return *grads, None, None
+            grads = _products_backward(grad, query, key, value, kept, ctx.scale)
+        return *grads, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
-        size = info.batch_size
-        *tensors, scale = inputs
-        flat = [
-            None
-            if x is None
-            else (x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
-            for x, dim in zip(tensors, in_dims[:-1], strict=True)
+        """One more batch dimension: flattened into the other."""
+
+        def flat(x: Tensor, dim: int | None) -> Tensor:
+            x = x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+            return x.flatten(0, 1)
+
+        tensors = [
+            x if x is None else flat(x, dim) for x, dim in zip(inputs[:4], in_dims[:4], strict=True)
         ]
-        outputs = _Fused.apply(*flat, scale)  # type: ignore[no-untyped-call]
-        return tuple(x.unflatten(0, (size, -1)) for x in outputs), (0, 0)
+        outputs = _Attend.apply(*tensors, *inputs[4:])  # type: ignore[no-untyped-call]
+        return tuple(x.unflatten(0, (info.batch_size, -1)) for x in outputs), (0, 0)
 
 
-def _unit_stride(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
+def _products(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor]:
+    logits = torch.bmm(query, key.mT).mul_(scale)
+    if mask is not None:
+        logits.masked_fill_(~mask, float("-inf"))
+    weights = torch.softmax(logits, -1)
+    return torch.bmm(weights, value), weights
 
 
-def _bias(mask: Tensor | None, like: Tensor) -> Tensor | None:
-    if mask is None:
-        return None
-    return torch.zeros(mask.shape, dtype=like.dtype).masked_fill_(~mask, float("-inf"))
+def _products_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, scale: float
+) -> tuple[Tensor, ...]:
+    d_scores = torch.bmm(grad, value.mT).mul_(weights)
+    d_scores.addcmul_(weights, d_scores.sum(-1, keepdim=True), value=-1).mul_(scale)
+    d_value = torch.bmm(weights.mT, grad)
+    return torch.bmm(d_scores, key), torch.bmm(d_scores.mT, query), d_value
+
+
+def _fused(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor]:
+    if query.device.type != "cpu":
+        context = _sdpa(query, key, value, mask, scale)
+        return context, context.new_empty(context.shape[0], 0)
+    # the operator behind scaled_dot_product_attention, called by its name for its log-sum-exp
+    context, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        *_heads(query, key, value), attn_mask=_bias(mask, query), scale=scale
+    )
+    return context[:, 0], logsumexp
+
+
+def _fused_backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    context: Tensor,
+    logsumexp: Tensor,
+    scale: float,
+) -> tuple[Tensor, ...]:
+    if query.device.type != "cpu":  # only the kernel's own autograd node knows what it kept
+        with torch.enable_grad():
+            query, key, value = (x.detach().requires_grad_() for x in (query, key, value))
+            context = _sdpa(query, key, value, mask, scale)
+            return torch.autograd.grad(context, (query, key, value), grad)
+    grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        *_heads(grad, query, key, value, context),
+        logsumexp,
+        0.0,
+        False,
+        attn_mask=_bias(mask, query),
+        scale=scale,
+    )
+    return tuple(x[:, 0] for x in grads)
 
 
 def _plain_backward(
@@ -146,7 +174,7 @@ def _plain_backward(
 ) -> tuple[Tensor, ...]:
     logits = scores(query, key, scale)
     if mask is not None:
-        logits = logits.masked_fill(~mask, float("-inf"))
+        logits = torch.where(mask, logits, float("-inf"))
     weights = torch.softmax(logits, -1)
     d_weights = dense.product(grad, value.mT)
     d_scores = weights * (d_weights - (weights * d_weights).sum(-1, keepdim=True)) * scale
@@ -155,10 +183,17 @@ def _plain_backward(
     return d_query, d_key, dense.product(weights.mT, grad).to(value.dtype)
 
 
-def _recomputed_backward(
-    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
-) -> tuple[Tensor, ...]:
-    with torch.enable_grad():
-        query, key, value = (x.detach().requires_grad_() for x in (query, key, value))
-        context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
-        return torch.autograd.grad(context, (query, key, value), grad)
+def _sdpa(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    mask = None if mask is None else mask[:, None]
+    query, key, value = (x[:, None] for x in (query, key, value))  # its fused kernels want heads
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)[:, 0]
+
+
+def _heads(*tensors: Tensor) -> list[Tensor]:
+    return [(x if x.stride(-1) == 1 else x.contiguous())[:, None] for x in tensors]
+
+
+def _bias(mask: Tensor | None, like: Tensor) -> Tensor | None:
+    if mask is None:
+        return None
+    return torch.zeros(mask.shape, dtype=like.dtype).masked_fill_(~mask, float("-inf"))[:, None]

@@ -1,0 +1,149 @@
+"""Time the operators beside PyTorch's scaled_dot_product_attention, as ratios in one run.
+
+    python benchmarks/operators.py [--runs 15] [--json FILE]
+
+Results are compared with float64 before anything is timed. Each row is the median of interleaved
+runs; a ratio below 1 means that luong is the faster. General attention stands beside the same
+projection followed by scaled_dot_product_attention.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import luong
+
+SIZES = [  # batch, n, m, d
+    (64, 50, 50, 512),
+    (8, 256, 256, 512),
+    (2, 1024, 1024, 256),
+    (1, 4096, 4096, 64),
+    (64, 10, 10, 64),
+    (64, 10, 10, 512),
+    (64, 1, 50, 512),
+    (1, 1, 10, 64),
+]
+Function = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def rival(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None
+) -> Tensor:
+    """PyTorch's operator, in the shape that its fused kernel takes; hidden keys zeroed as ours."""
+    if mask is not None:
+        used = mask.any(-2)[..., None]
+        key, value = key.where(used, 0), value.where(used, 0)
+        mask = mask[:, None]
+    return F.scaled_dot_product_attention(
+        query[:, None], key[:, None], value[:, None], attn_mask=mask, scale=scale
+    )[:, 0]
+
+
+def contests(
+    weight: Tensor, lengths: Tensor | None, m: int
+) -> dict[str, tuple[Function, Function]]:
+    """Ours and theirs, by name."""
+    mask = None if lengths is None else (torch.arange(m) < lengths[:, None])[:, None]
+
+    def dot(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return luong.dot_attention(q, k, v, lengths=lengths).context
+
+    def scaled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return luong.scaled_dot_attention(q, k, v, lengths=lengths).context
+
+    def general(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return luong.general_attention(q, k, v, weight, lengths=lengths).context
+
+    return {
+        "dot": (dot, lambda q, k, v: rival(q, k, v, mask, 1.0)),
+        "scaled dot": (scaled, lambda q, k, v: rival(q, k, v, mask, None)),
+        "general": (general, lambda q, k, v: rival(q @ weight.mT, k, v, mask, 1.0)),
+    }
+
+
+def seconds(function: Function, tensors: list[Tensor], grad: Tensor | None) -> float:
+    """One call, with its backward pass where `grad` is given."""
+    began = time.perf_counter()
+    if grad is None:
+        with torch.no_grad():
+            function(*tensors)
+    else:
+        torch.autograd.grad(function(*tensors), tensors, grad)
+    return time.perf_counter() - began
+
+
+def ratio(
+    ours: Function, theirs: Function, tensors: list[Tensor], grad: Tensor | None, runs: int
+) -> tuple[float, float]:
+    """Median seconds of ours, and those over theirs, of interleaved runs of about 5 ms each."""
+    seconds(theirs, tensors, grad)
+    repeat = max(1, round(5e-3 / seconds(theirs, tensors, grad)))
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(runs):
+        for function, into in zip((ours, theirs), times, strict=True):
+            seconds(function, tensors, grad)  # brings its own data into the cache
+            into.append(sum(seconds(function, tensors, grad) for _ in range(repeat)) / repeat)
+    mine, other = map(statistics.median, times)
+    return mine, mine / other
+
+
+def check(ours: Function, theirs: Function, exact: Function, tensors: list[Tensor]) -> None:
+    """Ours is as near to float64 as theirs."""
+    truth = exact(*(x.double() for x in tensors))
+    scale = truth.abs().max()
+    mine, other = ((f(*tensors).double() - truth).abs().max() / scale for f in (ours, theirs))
+    if not mine <= 2 * other + 1e-6:
+        raise SystemExit(f"results differ: {mine:.1e} against {other:.1e}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument("--json", type=Path, help="a file for all figures")
+    arguments = parser.parse_args()
+    rows = []
+    print(f"{'operator':12}{'batch, n, m, d':22}{'lengths':9}forward          with backward")
+    for batch, n, m, d in SIZES:
+        torch.manual_seed(0)
+        tensors = [torch.randn(batch, rows, d, requires_grad=True) for rows in (n, m, m)]
+        weight, grad = torch.randn(d, d) / d, torch.randn(batch, n, d)
+        for lengths in (None, torch.randint(m // 2, m + 1, (batch,))):
+            for name, (ours, theirs) in contests(weight, lengths, m).items():
+                exact = contests(weight.double(), lengths, m)[name][1]
+                check(ours, theirs, exact, tensors)
+                forward = ratio(ours, theirs, tensors, None, arguments.runs)
+                both = ratio(ours, theirs, tensors, grad, arguments.runs)
+                rows.append((name, (batch, n, m, d), lengths is not None, forward, both))
+                print(
+                    f"{name:12}{(batch, n, m, d)!s:22}{'yes' if lengths is not None else '':9}"
+                    f"{forward[0] * 1e3:7.3f} ms {forward[1]:5.2f}"
+                    f"{both[0] * 1e3:9.3f} ms {both[1]:5.2f}",
+                    flush=True,
+                )
+    if arguments.json:
+        names = ("operator", "batch n m d", "lengths", "forward", "with backward")
+        result = {
+            "date": datetime.date.today().isoformat(),
+            "machine": f"{platform.processor() or platform.machine()}, "
+            f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}",
+            "torch": torch.__version__,
+            "luong": luong.__version__,
+            "figures": "[median seconds of luong, ratio to scaled_dot_product_attention]",
+            "rows": [dict(zip(names, row, strict=True)) for row in rows],
+        }
+        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
