@@ -6,7 +6,16 @@ import pickle
 
 import pytest
 import torch
-from operators import CASES, FORMULAS, MODULES, assert_all_near, assert_near, combine, options
+from operators import (
+    CASES,
+    FORMULAS,
+    MODULES,
+    assert_all_near,
+    assert_near,
+    combine,
+    derivatives,
+    options,
+)
 
 import luong
 
@@ -102,13 +111,27 @@ def test_value_is_key_by_default(case):
 def test_prepare_cleans_once(case):
     attention, (query, key, value) = attention_of(case), case.inputs()[:3]
     lengths = torch.tensor([case.sizes.m, 4, 0])
-    clean = attention(query, key, value, lengths=lengths).context
-    key[1, 4:], value[1, 4:] = math.nan, math.inf
-    memory = attention.prepare(key, value, lengths=lengths)
-    assert memory.key.isfinite().all()
-    assert memory.value.isfinite().all()
-    query[2] = math.nan
-    assert_near(attention.attend(query, memory).context, clean)
+
+    def stepwise(query, key, value):
+        memory = attention.prepare(key, value, lengths=lengths)
+        assert memory.key.isfinite().all()
+        assert memory.value.isfinite().all()
+        return attention.attend(query, memory)
+
+    expected = derivatives(attention, [query, key, value], lengths=lengths)
+    key[1, 4:], value[1, 4:], query[2] = math.nan, math.inf, math.nan
+    assert_all_near(derivatives(stepwise, [query, key, value]), expected, 1e-12)
+
+
+def test_prepare_cleans_what_location_cannot_reach():
+    attention, query, key = (
+        luong.Attention(luong.Location(11, 5)),
+        torch.ones(5, 11),
+        torch.ones(7, 3),
+    )
+    expected = attention(query, key[:5]).context
+    key[5:] = math.nan
+    assert_near(attention.attend(query, attention.prepare(key)).context, expected, 1e-6)
 
 
 def test_memory_prepared_outside_autocast():

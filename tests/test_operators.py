@@ -16,6 +16,7 @@ from operators import (
     derivatives,
     hide,
     options,
+    probe,
 )
 from torch.func import grad, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -147,6 +148,26 @@ def test_error_is_at_most_twice_that_of_the_plain_formula(case, kind, need_weigh
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize(
+    "case",
+    [
+        c
+        for c in CASES
+        if any(f"-{x}-" in c.name for x in ("dot", "scaled_dot", "additive", "location"))
+    ],
+    ids=lambda c: c.name,
+)
+def test_half_types_score_in_float32(case, dtype, need_weights):
+    """Large scores, which a half type could not hold to within one."""
+    tensors = case.inputs(dtype=dtype)
+    steep = [16 * x if i in (0, len(tensors) - 1) and i != 2 else x for i, x in enumerate(tensors)]
+    expected = case.call(*(x.float() for x in steep)).context
+    context = case.call(*steep, need_weights=need_weights).context
+    assert_near(context, expected.to(dtype), 4 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @cases
 def test_scores_keep_the_dtype(case, dtype):
     query, key, _, *parameters = case.inputs(dtype=dtype)
@@ -210,10 +231,13 @@ def test_location_attends_to_nothing_past_its_table(case):
     assert_all_near(actual, [expected[i] for i in (0, 1, 3, 4)])
 
 
+@pytest.mark.parametrize("need_weights", [False, True])
 @cases
-def test_empty_rows_give_zero_and_zero_gradients(case):
+def test_empty_rows_give_zero_and_zero_gradients(case, need_weights):
     tensors, given = case.inputs(), masking(case, "empty_row")
-    context, d_query, *rest = derivatives(case.call, hide(tensors, float("nan"), **given), **given)
+    dirty = hide(tensors, float("nan"), **given)
+    with torch.autograd.set_detect_anomaly(True):  # no NaN on the way either
+        context, d_query, *rest = derivatives(case.call, dirty, need_weights=need_weights, **given)
     empty = ~attended(tensors, **given).any(-1)
     assert empty.any()
     assert not context[empty].any()
@@ -371,6 +395,19 @@ def test_layout_in_memory_changes_nothing(case, layout, order):
         return case.call(*(move(y).contiguous() for y in x), **given)
 
     assert_all_near(derivatives(moved, tensors, order), derivatives(copied, tensors, order), 1e-12)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@cases
+def test_layout_of_the_incoming_gradient_changes_nothing(case, layout):
+    leaves = [x.requires_grad_() for x in case.inputs()]
+    context = case.call(*leaves, **masking(case, "both")).context
+    given = LAYOUTS[layout](probe(context))
+    assert not given.is_contiguous()
+    how = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+    actual = torch.autograd.grad(context, leaves, given, **how)
+    expected = torch.autograd.grad(context, leaves, given.contiguous(), **how)
+    assert_all_near(actual, expected, 1e-12)
 
 
 # vmap and grad

@@ -172,7 +172,7 @@ def location_attention(
     Positions from m_max on get weight 0 (footnote 6), and the softmax is over the others.
     """
     query, value, weight = _check.floating(query=query, value=value, weight=weight)
-    _check.dimensions("weight", weight, 2, "(m_max, d_q)")
+    _score.check_table(weight)
     query, memory = _enter(query, value, value, mask, lengths, max_length=weight.shape[0])
     scores = _score.location(query, weight, value.shape[-2])
     return Attended(*dense.attend(scores, memory, dropout=dropout, need_weights=need_weights))

@@ -74,7 +74,7 @@ def prepare(
     given = mask is not None
     if lengths is not None and shortest < m:
         mask = _join(mask, positions(m, key.device) < lengths[..., None, None])
-    if max_length is not None and max_length < m:
+    if max_length is not None and (torch.compiler.is_compiling() or max_length < m):
         mask = _join(mask, positions(m, key.device).expand(1, m) < max_length)
     if mask is None:
         return Memory(key, value)
@@ -134,20 +134,23 @@ def _check_mask(
         raise TypeError(f"mask: expected a bool tensor, True where attended, got {got}")
     if mask.device != device:
         raise ValueError(f"mask: expected device {device} like key, got {mask.device}")
-    n = "n" if queries is None else str(queries)
-    expected = f"({', '.join([*map(str, batch), n, str(m)])})"
-    if mask.ndim != len(batch) + 2:
+    expected = (*batch, mask.shape[-2] if queries is None else queries, m)
+    if mask.ndim != len(expected):
         hint = "; use lengths=, or mask[:, None]" if mask.ndim == 2 else ""
         raise ValueError(
-            f"mask: expected {len(batch) + 2} dimensions, (*batch, n, m) = {expected}, "
+            f"mask: expected {len(expected)} dimensions, {_spelt(batch, queries, m)}, "
             f"got shape {_check.shape(mask)}{hint}"
         )
-    rows = mask.shape[-2] if queries is None else queries
-    if not all(have in (1, want) for have, want in zip(mask.shape, (*batch, rows, m), strict=True)):
+    if any(have not in (1, want) for have, want in zip(mask.shape, expected, strict=True)):
         raise ValueError(
-            f"mask: expected a shape that broadcasts to (*batch, n, m) = {expected}, "
+            f"mask: expected a shape that broadcasts to {_spelt(batch, queries, m)}, "
             f"got {_check.shape(mask)}"
         )
+
+
+def _spelt(batch: torch.Size, queries: int | None, m: int) -> str:
+    sizes = (*batch, "n" if queries is None else queries, m)
+    return f"(*batch, n, m) = ({', '.join(map(str, sizes))})"
 
 
 def _check_lengths(lengths: Tensor, batch: torch.Size, m: int, device: torch.device) -> int:

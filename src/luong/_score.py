@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from luong import _check, reference
-from luong._mask import Memory
+from luong._mask import Memory, positions
 from luong.kernels import dense, dot
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
@@ -89,10 +89,11 @@ def location_score(query: Tensor, weight: Tensor, *, length: int) -> Tensor:
 
 
 def project_general(query: Tensor, key: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """(Wq, k) or (q, Wᵀk): W on the side that has fewer rows."""
+    """(Wq, k) or (q, Wᵀk): W on the side that has fewer rows (compiled, where that would be a guard
+    on sizes, on the query)."""
     expected = (key.shape[-1], query.shape[-1])
     _check.parameter("weight", weight, expected, "(d_k, d_q)")
-    if query.shape[-2] <= key.shape[-2]:
+    if torch.compiler.is_compiling() or query.shape[-2] <= key.shape[-2]:
         return query @ weight.mT, key
     return query, key @ weight
 
@@ -126,6 +127,14 @@ def check_additive(query: Tensor, key: Tensor, v: Tensor) -> None:
     _check.width("key", key, v.shape[0], "the size of v,")
 
 
+def check_table(weight: Tensor) -> None:
+    """The W of location has a row for one position at least."""
+    if weight.ndim != 2 or weight.shape[0] == 0:
+        raise ValueError(
+            f"weight: expected shape (m_max, d_q), m_max at least 1, got {_check.shape(weight)}"
+        )
+
+
 def default_scale(key: Tensor, scale: float | None) -> float:
     """`scale`, or 1/√d_k."""
     if scale is not None:
@@ -156,10 +165,11 @@ def additive(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
 
 def location(query: Tensor, weight: Tensor, length: int) -> Tensor:
     """The first `length` positions' scores, -inf past the end of the table."""
-    _check.dimensions("weight", weight, 2, "(m_max, d_q)")
+    check_table(weight)
     _check.width("query", query, weight.shape[1], "the d_q of weight,")
-    scores = dense.product(query, weight[:length].mT)
-    return nn.functional.pad(scores, (0, length - scores.shape[-1]), value=float("-inf"))
+    index = positions(length, query.device)
+    scores = dense.product(query, weight[index.clamp(max=weight.shape[0] - 1)].mT)
+    return torch.where(index < weight.shape[0], scores, float("-inf"))
 
 
 # Modules
