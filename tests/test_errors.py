@@ -118,8 +118,16 @@ INPUTS = {
         TypeError,
         "positional arguments? but 4",
     ),
-    "dropout above 1": (lambda: dot(dropout=1.5), ValueError, "dropout.* between 0 and 1.* 1.5"),
-    "dropout below 0": (lambda: dot(dropout=-0.5), ValueError, "dropout.* between 0 and 1.* -0.5"),
+    "dropout above 1": (
+        lambda: dot(dropout=1.5),
+        ValueError,
+        r"dropout: expected a probability in \[0, 1\), got 1.5",
+    ),
+    "dropout below 0": (
+        lambda: dot(dropout=-0.5),
+        ValueError,
+        r"dropout: expected a probability in \[0, 1\), got -0.5",
+    ),
 }
 
 MASKS = {
@@ -378,7 +386,7 @@ MODULES = {
     "attend query dtype": (
         lambda: attend(zeros(3, 1, 11, dtype=DOUBLE)),
         TypeError,
-        "expected torch.float64 like query, got torch.float32",
+        "query: expected torch.float32 like key, got torch.float64",
     ),
     "attend other n than the mask": (
         lambda: attend(
@@ -437,6 +445,26 @@ MODULES = {
         ValueError,
         r"query: expected size 11 .*got shape \(3, 17\)",
     ),
+    "attend without a memory": (
+        lambda: luong.Attention(luong.Dot()).attend(QUERY, KEY),
+        TypeError,
+        "memory: expected what prepare returns, got Tensor",
+    ),
+    "scale": (
+        lambda: luong.scaled_dot_attention(QUERY, QUERY, QUERY, scale="large"),
+        TypeError,
+        "scale: expected a number or None, got str",
+    ),
+    "dropout of a function": (
+        lambda: luong.dot_attention(QUERY, QUERY, QUERY, dropout="high"),
+        ValueError,
+        r"dropout: expected a probability in \[0, 1\), got 'high'",
+    ),
+    "empty table": (
+        lambda: luong.location_attention(QUERY, VALUE, zeros(0, 11)),
+        ValueError,
+        r"weight: expected shape \(m_max, d_q\), m_max at least 1, got \(0, 11\)",
+    ),
     "state list": (
         lambda: luong.AttentionalState(17, 11, 23)([1.0], zeros(3, 11)),
         TypeError,
@@ -483,7 +511,17 @@ COLUMNS = {
     "score of a matrix": (
         lambda: columns.score(zeros(3, 1), zeros(3)),
         ValueError,
-        r"q: expected a vector, got shape \(3, 1\)",
+        r"q: expected shape \(d_q,\), got \(3, 1\)",
+    ),
+    "score of a list": (
+        lambda: columns.score([1.0], zeros(3)),
+        TypeError,
+        "q: expected a torch.Tensor, got list",
+    ),
+    "f": (
+        lambda: columns.attention(zeros(3, 5), zeros(3, 7), zeros(2, 7), zeros(1)),
+        TypeError,
+        r"f: expected a function of \(Q, K\), got Tensor",
     ),
     "score widths": (
         lambda: columns.score(zeros(3), zeros(2)),

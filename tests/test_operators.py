@@ -155,6 +155,7 @@ def test_error_is_at_most_twice_that_of_the_plain_formula(case, kind, need_weigh
         c
         for c in CASES
         if any(f"-{x}-" in c.name for x in ("dot", "scaled_dot", "additive", "location"))
+        or "module-g_dot-" in c.name
     ],
     ids=lambda c: c.name,
 )
@@ -188,9 +189,10 @@ def test_autocast_equals_inputs_of_its_dtype(case, kind):
         weights = case.call(*tensors, need_weights=True, **given).weights
     assert context.dtype == weights.dtype == torch.bfloat16
     assert_near(context, low[0], 4 * torch.finfo(torch.bfloat16).eps)
+    bound = 8 * torch.finfo(torch.bfloat16).eps * max(x.abs().max().item() for x in low[1:])
     for one, other in zip(gradients, low[1:], strict=True):
         assert one.dtype == torch.float32
-        assert_near(one.bfloat16(), other, 8 * torch.finfo(torch.bfloat16).eps)
+        torch.testing.assert_close(one.bfloat16(), other, rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.way == "function"], ids=lambda c: c.name)

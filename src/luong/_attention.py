@@ -304,6 +304,8 @@ class Attention(nn.Module):
 
     def attend(self, query: Tensor, memory: Memory, *, need_weights: bool = False) -> Attended:
         """Attend from `query` (*batch, n, d_q): one decoder step (n = 1) or many."""
+        if not isinstance(memory, Memory):
+            raise TypeError(f"memory: expected what prepare returns, got {type(memory).__name__}")
         key, value, query = _check.floating(key=memory.key, value=memory.value, query=query)
         _check.rows("query", query, "(*batch, n, d_q)")
         _check.batch(key=key, value=value, query=query)

@@ -94,8 +94,8 @@ def broadcasts(left: Iterable[int], right: Iterable[int]) -> bool:
 
 def probability(name: str, value: float) -> float:
     """`value`, checked to lie in [0, 1)."""
-    if not 0.0 <= value < 1.0:
-        raise ValueError(f"{name}: expected a probability in [0, 1), got {value}")
+    if not isinstance(value, (int, float)) or not 0.0 <= value < 1.0:
+        raise ValueError(f"{name}: expected a probability in [0, 1), got {value!r}")
     return value
 
 

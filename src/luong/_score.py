@@ -138,6 +138,8 @@ def check_table(weight: Tensor) -> None:
 def default_scale(key: Tensor, scale: float | None) -> float:
     """`scale`, or 1/√d_k."""
     if scale is not None:
+        if not isinstance(scale, (int, float)):
+            raise TypeError(f"scale: expected a number or None, got {type(scale).__name__}")
         return scale
     return 1.0 / math.sqrt(max(key.shape[-1], 1))
 
@@ -233,6 +235,9 @@ class _Product(Score):
         dropout: float = 0.0,
         need_weights: bool = False,
     ) -> Weighed:
+        if gain is not None and query.dtype in dense.HALF:  # the product is not to be rounded
+            scores = self.scores(query, memory.key, gain)
+            return dense.attend(scores, memory, dropout=dropout, need_weights=need_weights)
         same_width(query, memory.key)
         return dot.attend(
             _times(query, gain),
@@ -479,7 +484,10 @@ def uniform(*shape: int) -> nn.Parameter:
 
 
 def _times(x: Tensor, gain: Tensor | None) -> Tensor:
-    return x if gain is None else x * gain
+    """x · gain, in float32 for half types."""
+    if gain is None:
+        return x
+    return (x.float() if x.dtype in dense.HALF else x) * gain
 
 
 def like(name: str, x: Tensor, weight: Tensor) -> Tensor:

@@ -29,9 +29,9 @@ def softmax(X: Tensor) -> Tensor:
 
 def score(q: Tensor, k: Tensor, W: Tensor | None = None) -> Tensor:
     """kᵀq, or kᵀWq with W of shape d_k x d_q, for single vectors q (d_q) and k (d_k)."""
-    for name, vector in (("q", q), ("k", k)):
-        if vector.ndim != 1:
-            raise ValueError(f"{name}: expected a vector, got shape {_check.shape(vector)}")
+    _check.floating(q=q, k=k)
+    _check.dimensions("q", q, 1, "(d_q,)")
+    _check.dimensions("k", k, 1, "(d_k,)")
     if W is not None:
         _check.parameter("W", W, (k.shape[0], q.shape[0]), "(d_k, d_q)")
         q = W @ q
@@ -41,6 +41,8 @@ def score(q: Tensor, k: Tensor, W: Tensor | None = None) -> Tensor:
 
 def attention(Q: Tensor, K: Tensor, V: Tensor, f: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """V Softmax(f(Q, K)), for any f that takes Q, K to an m x n matrix."""
+    if not callable(f):
+        raise TypeError(f"f: expected a function of (Q, K), got {type(f).__name__}")
     return _attention.attention(
         *_rows(Q=Q, K=K, V=V), score=lambda query, key: f(query.mT, key.mT).mT
     ).context.mT

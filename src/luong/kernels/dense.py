@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from luong import _check
 from luong._mask import Memory, fill
 
 HALF = (torch.float16, torch.bfloat16)
@@ -24,16 +25,14 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """Context and, if asked for, weights (before dropout), from scores (*batch, n, m).
 
-    Softmax runs in float32 at least. A row of `memory.empty` becomes zeros.
+    Scores, and so the softmax, are in float32 at least. A row of `memory.empty` becomes zeros.
     """
     _, value, mask, empty = memory
-    if scores.dtype in HALF:
-        scores = scores.float()
     if mask is not None:
         scores = torch.where(mask, scores, float("-inf"))
     scores = fill(scores, empty)  # a row of -inf alone would give NaN
     weights = fill(torch.softmax(scores, -1), empty)
-    kept = F.dropout(weights, dropout) if dropout else weights
+    kept = F.dropout(weights, _check.probability("dropout", dropout)) if dropout else weights
     context = product(kept, value).to(value.dtype)
     if not need_weights:
         return context, None

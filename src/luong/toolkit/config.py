@@ -92,14 +92,14 @@ class Training:
         seed: of everything random.
     """
 
-    updates: int = 4500
+    updates: int = 3300
     batch_size: int = 128
     learning_rate: float = 3e-3
     warmup: int = 200
     weight_decay: float = 0.01
     label_smoothing: float = 0.1
     clip_norm: float = 1.0
-    validate_every: int = 1500
+    validate_every: int = 1100
     seed: int = 1
 
     def __post_init__(self) -> None:

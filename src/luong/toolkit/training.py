@@ -77,6 +77,7 @@ def loop(
         lr=settings.learning_rate,
         betas=(0.9, 0.98),
         weight_decay=settings.weight_decay,
+        fused=True,
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: rate(settings, done))
     model, optimizer = accelerator.prepare(translator.model, optimizer)
