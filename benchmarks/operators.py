@@ -4,21 +4,18 @@
 
 Results are compared with float64 before anything is timed. Each row is the median of interleaved
 runs; a ratio below 1 means that luong is the faster. General attention stands beside the same
-projection followed by scaled_dot_product_attention.
+projection followed by scaled_dot_product_attention. benchmarks/additive.py is for additive
+attention.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import platform
-import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from timing import Function, both, check, forward, machine, medians, say
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -34,7 +31,6 @@ SIZES = [  # batch, n, m, d
     (64, 1, 50, 512),
     (1, 1, 10, 64),
 ]
-Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def rival(
@@ -72,39 +68,16 @@ def contests(
     }
 
 
-def seconds(function: Function, tensors: list[Tensor], grad: Tensor | None) -> float:
-    """One call, with its backward pass where `grad` is given."""
-    began = time.perf_counter()
-    if grad is None:
-        with torch.no_grad():
-            function(*tensors)
-    else:
-        torch.autograd.grad(function(*tensors), tensors, grad)
-    return time.perf_counter() - began
-
-
 def ratio(
     ours: Function, theirs: Function, tensors: list[Tensor], grad: Tensor | None, runs: int
 ) -> tuple[float, float]:
-    """Median seconds of ours, and those over theirs, of interleaved runs of about 5 ms each."""
-    seconds(theirs, tensors, grad)
-    repeat = max(1, round(5e-3 / seconds(theirs, tensors, grad)))
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(runs):
-        for function, into in zip((ours, theirs), times, strict=True):
-            seconds(function, tensors, grad)  # brings its own data into the cache
-            into.append(sum(seconds(function, tensors, grad) for _ in range(repeat)) / repeat)
-    mine, other = map(statistics.median, times)
-    return mine, mine / other
-
-
-def check(ours: Function, theirs: Function, exact: Function, tensors: list[Tensor]) -> None:
-    """Ours is as near to float64 as theirs."""
-    truth = exact(*(x.double() for x in tensors))
-    scale = truth.abs().max()
-    mine, other = ((f(*tensors).double() - truth).abs().max() / scale for f in (ours, theirs))
-    if not mine <= 2 * other + 1e-6:
-        raise SystemExit(f"results differ: {mine:.1e} against {other:.1e}")
+    """Median seconds of ours, and those over theirs."""
+    calls = {
+        name: forward(function, tensors) if grad is None else both(function, tensors, grad)
+        for name, function in (("ours", ours), ("theirs", theirs))
+    }
+    times = medians(calls, runs)
+    return times["ours"], times["ours"] / times["theirs"]
 
 
 def main() -> None:
@@ -113,7 +86,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="a file for all figures")
     arguments = parser.parse_args()
     rows = []
-    print(f"{'operator':12}{'batch, n, m, d':22}{'lengths':9}forward          with backward")
+    say(f"{'operator':12}{'batch, n, m, d':22}{'lengths':9}forward          with backward")
     for batch, n, m, d in SIZES:
         torch.manual_seed(0)
         tensors = [torch.randn(batch, rows, d, requires_grad=True) for rows in (n, m, m)]
@@ -121,24 +94,20 @@ def main() -> None:
         for lengths in (None, torch.randint(m // 2, m + 1, (batch,))):
             for name, (ours, theirs) in contests(weight, lengths, m).items():
                 exact = contests(weight.double(), lengths, m)[name][1]
-                check(ours, theirs, exact, tensors)
-                forward = ratio(ours, theirs, tensors, None, arguments.runs)
-                both = ratio(ours, theirs, tensors, grad, arguments.runs)
-                rows.append((name, (batch, n, m, d), lengths is not None, forward, both))
-                print(
+                truth = exact(*(x.double() for x in tensors))
+                check(name, [ours(*tensors)], [theirs(*tensors)], [truth])
+                once = ratio(ours, theirs, tensors, None, arguments.runs)
+                twice = ratio(ours, theirs, tensors, grad, arguments.runs)
+                rows.append((name, (batch, n, m, d), lengths is not None, once, twice))
+                say(
                     f"{name:12}{(batch, n, m, d)!s:22}{'yes' if lengths is not None else '':9}"
-                    f"{forward[0] * 1e3:7.3f} ms {forward[1]:5.2f}"
-                    f"{both[0] * 1e3:9.3f} ms {both[1]:5.2f}",
-                    flush=True,
+                    f"{once[0] * 1e3:7.3f} ms {once[1]:5.2f}"
+                    f"{twice[0] * 1e3:9.3f} ms {twice[1]:5.2f}"
                 )
     if arguments.json:
         names = ("operator", "batch n m d", "lengths", "forward", "with backward")
         result = {
-            "date": datetime.date.today().isoformat(),
-            "machine": f"{platform.processor() or platform.machine()}, "
-            f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}",
-            "torch": torch.__version__,
-            "luong": luong.__version__,
+            "machine": machine(),
             "figures": "[median seconds of luong, ratio to scaled_dot_product_attention]",
             "rows": [dict(zip(names, row, strict=True)) for row in rows],
         }

@@ -24,5 +24,6 @@ from ._score import dot_score as dot_score
 from ._score import general_score as general_score
 from ._score import location_score as location_score
 from ._score import scaled_dot_score as scaled_dot_score
+from .kernels.dispatch import explain as explain
 
 __version__: str

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from luong import _check, _mask, _score
 from luong._mask import Memory
 from luong._score import Score, ScoreFunction
-from luong.kernels import dense, dot
+from luong.kernels import additive, dense, dot
 
 
 class Attended(NamedTuple):
@@ -122,11 +122,13 @@ def concat_attention(
     lengths: Tensor | None = None,
     dropout: float = 0.0,
     need_weights: bool = False,
+    backend: str | None = None,
 ) -> Attended:
     """Score vᵀ tanh(W [q; k] + bias) (eq. 8, concat): Bahdanau's additive attention.
 
     weight W (d_a, d_q + d_k), in the order [q; k]; v (d_a,); bias (d_a,). With `simplified`, the
     form of the paper's footnote 15, W is (d_a, d_q) and keys, of size d_a, are added as they are.
+    `backend` as in `additive_attention`.
     """
     extra = {} if bias is None else {"bias": bias}
     query, key, value, weight, v, *_ = _check.floating(
@@ -134,8 +136,12 @@ def concat_attention(
     )
     query, memory = _enter(query, key, value, mask, lengths)
     query, key = _score.project_concat(query, memory.key, weight, v, bias, simplified)
-    scores = _score.additive(query, key, v)
-    return Attended(*dense.attend(scores, memory, dropout=dropout, need_weights=need_weights))
+    memory = memory._replace(key=key)
+    return Attended(
+        *additive.attend(
+            query, memory, v, backend=backend, dropout=dropout, need_weights=need_weights
+        )
+    )
 
 
 def additive_attention(
@@ -148,13 +154,21 @@ def additive_attention(
     lengths: Tensor | None = None,
     dropout: float = 0.0,
     need_weights: bool = False,
+    backend: str | None = None,
 ) -> Attended:
-    """Score vᵀ tanh(q + k), for queries and keys already projected to d_a; v (d_a,)."""
+    """Score vᵀ tanh(q + k), for queries and keys already projected to d_a; v (d_a,).
+
+    `backend`: "numba" (CPU), "torch", "reference", or None for the first of them that can take the
+    call: `luong.explain("additive", query, key, value, v)` tells which, and why.
+    """
     query, key, value, v = _check.floating(query=query, key=key, value=value, v=v)
     query, memory = _enter(query, key, value, mask, lengths)
     _score.check_additive(query, memory.key, v)
-    scores = _score.additive(query, memory.key, v)
-    return Attended(*dense.attend(scores, memory, dropout=dropout, need_weights=need_weights))
+    return Attended(
+        *additive.attend(
+            query, memory, v, backend=backend, dropout=dropout, need_weights=need_weights
+        )
+    )
 
 
 def location_attention(
@@ -300,7 +314,7 @@ class Attention(nn.Module):
             queries=None,
             max_length=self.score.max_length,
         )
-        return memory._replace(key=self.score.prepare(memory.key))
+        return self.score.prepare(memory)
 
     def attend(self, query: Tensor, memory: Memory, *, need_weights: bool = False) -> Attended:
         """Attend from `query` (*batch, n, d_q): one decoder step (n = 1) or many."""

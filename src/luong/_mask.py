@@ -23,6 +23,7 @@ class Memory(NamedTuple):
     value: Tensor  # (*batch, m, d_v)
     mask: Tensor | None = None  # bool (*batch, n or 1, m), True: attend. None: every pair
     empty: Tensor | None = None  # bool (*batch, n or 1, 1), True: nothing to attend. None: no such
+    state: tuple[Tensor, ...] | None = None  # (batch, ...): what a kernel knows about the keys
 
     def select(self, index: Tensor) -> Memory:
         """The rows `index` of the first batch dimension: integers, or a bool per row.
@@ -46,6 +47,7 @@ class Memory(NamedTuple):
             rows_of(self.value),
             None if self.mask is None else rows_of(self.mask),
             None if self.empty is None else rows_of(self.empty),
+            None if self.state is None else tuple(x[index] for x in self.state),
         )
 
 

@@ -14,9 +14,9 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from luong import _check, reference
+from luong import _check
 from luong._mask import Memory, positions
-from luong.kernels import dense, dot
+from luong.kernels import additive, dense, dot
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
 Weighed = tuple[Tensor, "Tensor | None"]
@@ -52,24 +52,28 @@ def concat_score(
     bias: Tensor | None = None,
     *,
     simplified: bool = False,
+    backend: str | None = None,
 ) -> Tensor:
     """score(q, k) = vᵀ tanh(W [q; k] + bias) (eq. 8, concat).
 
     weight (d_a, d_q + d_k), in the order [q; k]; v (d_a,); bias (d_a,). `simplified` is the form
     of the paper's footnote 15: the half of W that meets k is the identity, so that weight is
-    (d_a, d_q) and d_k must be d_a.
+    (d_a, d_q) and d_k must be d_a. `backend` as in `additive_score`.
     """
     extra = {} if bias is None else {"bias": bias}
     query, key, weight, v, *_ = _pair(query=query, key=key, weight=weight, v=v, **extra)
     query, key = project_concat(query, key, weight, v, bias, simplified)
-    return additive(query, key, v).to(query.dtype)
+    return additive.scores(query, key, v, backend=backend).to(query.dtype)
 
 
-def additive_score(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
-    """score(q, k) = vᵀ tanh(q + k), for queries and keys already projected to d_a; v (d_a,)."""
+def additive_score(query: Tensor, key: Tensor, v: Tensor, *, backend: str | None = None) -> Tensor:
+    """score(q, k) = vᵀ tanh(q + k), for queries and keys already projected to d_a; v (d_a,).
+
+    `backend`: "numba", "torch", "reference", or None for the first of them that can.
+    """
     query, key, v = _pair(query=query, key=key, v=v)
     check_additive(query, key, v)
-    return additive(query, key, v).to(query.dtype)
+    return additive.scores(query, key, v, backend=backend).to(query.dtype)
 
 
 def location_score(query: Tensor, weight: Tensor, *, length: int) -> Tensor:
@@ -157,14 +161,6 @@ def _pair(*, query: Tensor, key: Tensor, **more: Tensor) -> list[Tensor]:
     return tensors
 
 
-def additive(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
-    """Scores of projected queries and keys, in float32 for half types."""
-    if query.dtype in dense.HALF:
-        with torch.autocast(query.device.type, enabled=False):
-            return reference.additive_score(query.float(), key.float(), v.float())
-    return reference.additive_score(query, key, v)
-
-
 def location(query: Tensor, weight: Tensor, length: int) -> Tensor:
     """The first `length` positions' scores, -inf past the end of the table."""
     check_table(weight)
@@ -187,8 +183,8 @@ class Score(nn.Module, ABC):
     max_length: int | None = None  # key positions from here on are never attended
 
     @abstractmethod
-    def prepare(self, key: Tensor) -> Tensor:
-        """All that depends on the keys alone, (*batch, m, ...): once per source."""
+    def prepare(self, memory: Memory) -> Memory:
+        """The memory with all that depends on its keys alone done, once per source."""
 
     @abstractmethod
     def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
@@ -269,8 +265,8 @@ class _Plain(Score):
 class Dot(_Product):
     """kᵀq (eq. 8, dot). Needs d_q == d_k; no parameters."""
 
-    def prepare(self, key: Tensor) -> Tensor:
-        return key
+    def prepare(self, memory: Memory) -> Memory:
+        return memory
 
     def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         return query, key
@@ -284,8 +280,8 @@ class ScaledDot(_Product):
         super().__init__()
         self.scale = scale
 
-    def prepare(self, key: Tensor) -> Tensor:
-        return key
+    def prepare(self, memory: Memory) -> Memory:
+        return memory
 
     def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         return query, key
@@ -308,9 +304,9 @@ class General(_Product):
         _check.size("key_size", key_size)
         self.weight = uniform(key_size, query_size)
 
-    def prepare(self, key: Tensor) -> Tensor:
-        _check.width("key", key, self.weight.shape[0], "the key_size of this General,")
-        return key @ like("key", key, self.weight)
+    def prepare(self, memory: Memory) -> Memory:
+        _check.width("key", memory.key, self.weight.shape[0], "the key_size of this General,")
+        return memory._replace(key=memory.key @ like("key", memory.key, self.weight))
 
     def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         _check.width("query", query, self.weight.shape[1], "the query_size of this General,")
@@ -322,13 +318,14 @@ class General(_Product):
 
 
 @final
-class Concat(_Plain):
+class Concat(Score):
     """vᵀ tanh(W [q; k] + bias) (eq. 8, concat).
 
     `weight` (hidden_size, query_size + key_size) in the order [q; k], `v` (hidden_size,), `bias`
     (hidden_size,) or None. With `simplified`, `weight` is (hidden_size, query_size) and keys, of
     size hidden_size, are added as they are (the paper's footnote 15). Prepared keys are W_k k.
-    weight and v start uniform in ±1/√(columns of weight) and ±1/√hidden_size, bias at 0.
+    weight and v start uniform in ±1/√(columns of weight) and ±1/√hidden_size, bias at 0. `backend`
+    as in `additive_score`.
     """
 
     def __init__(
@@ -338,6 +335,7 @@ class Concat(_Plain):
         hidden_size: int,
         bias: bool = False,
         simplified: bool = False,
+        backend: str | None = None,
     ) -> None:
         super().__init__()
         _check.size("query_size", query_size)
@@ -348,25 +346,48 @@ class Concat(_Plain):
                 f"key_size: expected hidden_size = {hidden_size} with simplified=True, "
                 f"got {key_size}"
             )
-        self.query_size, self.key_size, self.simplified = query_size, key_size, simplified
+        self.query_size, self.key_size = query_size, key_size
+        self.simplified, self.backend = simplified, backend
         self.weight = uniform(hidden_size, query_size + (0 if simplified else key_size))
         self.v = uniform(hidden_size)
         self.bias = nn.Parameter(torch.zeros(hidden_size)) if bias else None
 
-    def prepare(self, key: Tensor) -> Tensor:
-        _check.width("key", key, self.key_size, "the key_size of this Concat,")
-        if self.simplified:
-            return key
-        return key @ like("key", key, self.weight[:, self.query_size :]).mT
+    def prepare(self, memory: Memory) -> Memory:
+        _, key = self.pair(memory.key, memory.key)
+        return additive.prepare(memory._replace(key=key), self.backend)
 
     def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        return query, self.prepare(key)
+        _check.width("key", key, self.key_size, "the key_size of this Concat,")
+        if self.simplified:
+            return query, key
+        return query, key @ like("key", key, self.weight[:, self.query_size :]).mT
 
     def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
+        v = _times(self.v, gain)
+        return additive.scores(self._project(query), prepared, v, backend=self.backend)
+
+    def attend(
+        self,
+        query: Tensor,
+        memory: Memory,
+        *,
+        gain: Tensor | None = None,
+        dropout: float = 0.0,
+        need_weights: bool = False,
+    ) -> Weighed:
+        return additive.attend(
+            self._project(query),
+            memory,
+            _times(self.v, gain),
+            backend=self.backend,
+            dropout=dropout,
+            need_weights=need_weights,
+        )
+
+    def _project(self, query: Tensor) -> Tensor:
         _check.width("query", query, self.query_size, "the query_size of this Concat,")
         weight = like("query", query, self.weight[:, : self.query_size])
-        query = nn.functional.linear(query, weight, self.bias)
-        return additive(query, prepared, _times(self.v, gain))
+        return nn.functional.linear(query, weight, self.bias)
 
     def extra_repr(self) -> str:
         return (
@@ -390,8 +411,8 @@ class Location(_Plain):
         self.max_length = _check.size("max_length", max_length)
         self.weight = uniform(max_length, query_size)
 
-    def prepare(self, key: Tensor) -> Tensor:
-        return key
+    def prepare(self, memory: Memory) -> Memory:
+        return memory
 
     def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         return query, key
@@ -417,8 +438,8 @@ class Scaled(Score):
         self.max_length = self.score.max_length
         self.gain = nn.Parameter(torch.ones(()))
 
-    def prepare(self, key: Tensor) -> Tensor:
-        return self.score.prepare(key)
+    def prepare(self, memory: Memory) -> Memory:
+        return self.score.prepare(memory)
 
     def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         return self.score.pair(query, key)
@@ -452,8 +473,8 @@ class _Function(_Plain):
         super().__init__()
         self.function = function
 
-    def prepare(self, key: Tensor) -> Tensor:
-        return key
+    def prepare(self, memory: Memory) -> Memory:
+        return memory
 
     def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         return query, key

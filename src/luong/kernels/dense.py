@@ -27,7 +27,7 @@ def attend(
 
     Scores, and so the softmax, are in float32 at least. A row of `memory.empty` becomes zeros.
     """
-    _, value, mask, empty = memory
+    value, mask, empty = memory.value, memory.mask, memory.empty
     if mask is not None:
         scores = torch.where(mask, scores, float("-inf"))
     scores = fill(scores, empty)  # a row of -inf alone would give NaN

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from luong._mask import Memory, fill
 from luong.kernels import dense
+from luong.kernels.batch import flatten
 
 
 def scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
@@ -27,24 +28,19 @@ def attend(
     query: Tensor, memory: Memory, *, scale: float, dropout: float, need_weights: bool
 ) -> tuple[Tensor, Tensor | None]:
     """softmax(scale · query keyᵀ) value."""
-    key, value, mask, empty = memory
+    key, value, mask, empty = memory.key, memory.value, memory.mask, memory.empty
     if need_weights or dropout or 0 in (query.numel(), key.numel(), value.numel()):
         logits = scores(query, key, scale)
         return dense.attend(logits, memory, dropout=dropout, need_weights=need_weights)
     if mask is not None and empty is not None:
         mask = mask | empty  # an empty row may attend to anything: it is zeroed below
-    tensors = [query, key, value] if mask is None else [query, key, value, mask]
-    batch = query.shape[:-2]
-    if any(x.shape[:-2] != batch for x in tensors):
-        batch = torch.broadcast_shapes(*(x.shape[:-2] for x in tensors))
-    if len(batch) != 1 or any(x.shape[:-2] != batch for x in tensors):
-        tensors = [x.expand(*batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in tensors]
+    batch, tensors = flatten(query, key, value, mask)
     context = _attend(*tensors, scale=scale)
     return fill(context.reshape(*batch, *context.shape[-2:]), empty), None
 
 
 def _attend(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, scale: float
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, scale: float
 ) -> Tensor:
     """Context (b, n, d_v) of query (b, n, d_k), key (b, m, d_k), value (b, m, d_v).
 

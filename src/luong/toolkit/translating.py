@@ -58,7 +58,8 @@ class Translator:
         except (SafetensorError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             raise ToolkitError(
-                f"{folder / 'model.safetensors'}: not the weights of the model of config.yaml ({reason})"
+                f"{folder / 'model.safetensors'}: not the weights of the model of config.yaml "
+                f"({reason})"
             ) from error
         return cls(model.eval(), source, target)
 

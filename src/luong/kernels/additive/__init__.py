@@ -1,0 +1,108 @@
+"""Additive attention, score v · tanh(query + key), for queries and keys already projected.
+
+`choose` of dispatch.py picks among the backends: compiled.py (numba), blocks.py (torch), plain.py.
+Half types are computed in float32.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from luong._mask import Memory
+from luong.kernels import dense
+from luong.kernels.additive import blocks, plain
+from luong.kernels.batch import flatten
+from luong.kernels.dispatch import choose
+
+State = tuple[Tensor, ...]
+
+
+def prepare(memory: Memory, backend: str | None) -> Memory:
+    """The memory with all that the backend wants to know about its (projected) keys."""
+    key = _wide(memory.key.detach())
+    if key.numel() == 0 or choose("additive", backend, _given(key, memory.mask)) != "numba":
+        return memory
+    from luong.kernels.additive import compiled
+
+    _, (_, key, _, mask) = flatten(key, key, key, memory.mask)
+    return memory._replace(state=compiled.prepare(key, mask))
+
+
+def scores(
+    query: Tensor,
+    key: Tensor,
+    v: Tensor,
+    *,
+    backend: str | None,
+    mask: Tensor | None = None,
+    state: State | None = None,
+) -> Tensor:
+    """Scores (*batch, n, m), in float32 for half types; anything where `mask` is False."""
+    query, key, v = _wide(query), _wide(key), _wide(v)
+    if torch.is_autocast_enabled(query.device.type):
+        with torch.autocast(query.device.type, enabled=False):
+            return scores(query, key, v, backend=backend, mask=mask, state=state)
+    chosen = choose("additive", backend, _given(query, key, v, mask))
+    if chosen == "reference" or 0 in (query.numel(), key.numel()):
+        return plain.scores(query, key, v)
+    batch, (query, key, _, mask) = flatten(query, key, key, mask)
+    if chosen == "numba":
+        from luong.kernels.additive import compiled
+
+        found: Tensor = compiled.score(query, key, v, mask, _state(key, mask, state))
+    else:
+        found = blocks.scores(query, key, v)
+    return found.reshape(*batch, *found.shape[-2:])
+
+
+def attend(
+    query: Tensor,
+    memory: Memory,
+    v: Tensor,
+    *,
+    backend: str | None,
+    dropout: float,
+    need_weights: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """softmax(v · tanh(query + key)) value, and the weights if asked for."""
+    key, value, mask, state = memory.key, memory.value, memory.mask, memory.state
+    if torch.is_autocast_enabled(query.device.type):
+        with torch.autocast(query.device.type, enabled=False):
+            return attend(
+                query, memory, v, backend=backend, dropout=dropout, need_weights=need_weights
+            )
+    if need_weights or dropout:
+        found = scores(query, key, v, backend=backend, mask=mask, state=state)
+        return dense.attend(found, memory, dropout=dropout, need_weights=need_weights)
+    dtype = value.dtype
+    query, key, value, v = _wide(query), _wide(key), _wide(value), _wide(v)
+    chosen = choose("additive", backend, _given(query, key, value, v, mask))
+    if chosen == "reference" or 0 in (query.numel(), key.numel(), value.numel()):
+        return plain.attend(query, key, value, v, mask).to(dtype), None
+    batch, (query, key, value, mask) = flatten(query, key, value, mask)
+    if chosen == "numba":
+        from luong.kernels.additive import compiled
+
+        context, _ = compiled.attend(query, key, value, v, mask, _state(key, mask, state))
+    else:
+        context = blocks.attend(query, key, value, v, mask)
+    return context.reshape(*batch, *context.shape[-2:]).to(dtype), None
+
+
+def _state(key: Tensor, mask: Tensor | None, state: State | None) -> State:
+    """What `prepare` found, if it is about these keys and not about a broadcast of them."""
+    from luong.kernels.additive import compiled
+
+    if state is not None and state[0].shape[0] == key.shape[0]:
+        return state
+    prepared: State = compiled.prepare(key.detach(), mask)
+    return prepared
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in dense.HALF else x
+
+
+def _given(*tensors: Tensor | None) -> list[Tensor]:
+    return [x for x in tensors if x is not None]

@@ -1,0 +1,134 @@
+"""Elementary functions for the compiled kernels: exp and tanh that LLVM vectorises.
+
+numba's own math.exp is called element by element. These are a power of two times a polynomial.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numba.extending import overload
+
+# NaN and inf keep their meaning, hence neither "nnan" nor "ninf". Elementary functions must not be
+# reassociated (their error compensation would be simplified away), nor products whose order keeps
+# them in range; sums over features must be, or they are not vectorised.
+exact = njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+inline = njit(forceinline=True, cache=True, error_model="numpy", fastmath={"contract"})
+fast = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+fast_inline = njit(
+    forceinline=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"}
+)
+
+
+@inline
+def _reduce32(x):
+    """exp(x) = s (1 + y), s a power of two: (s, y), |y| < 0.42. |x| < 87."""
+    t = x * np.float32(1.4426950408889634) + np.float32(12582912.0 + 127.0)
+    k = t - np.float32(12582912.0 + 127.0)
+    s = np.int32(np.float32(t).view(np.int32) << 23).view(np.float32)
+    r = (x - k * np.float32(0.693359375)) + k * np.float32(2.12194440e-4)
+    y = np.float32(1 / 5040)
+    y = y * r + np.float32(1 / 720)
+    y = y * r + np.float32(1 / 120)
+    y = y * r + np.float32(1 / 24)
+    y = y * r + np.float32(1 / 6)
+    y = y * r + np.float32(1 / 2)
+    return s, r * r * y + r
+
+
+@inline
+def _reduce64(x):
+    """The same in double precision. |x| < 708."""
+    t = x * 1.4426950408889634 + (6755399441055744.0 + 1023.0)
+    k = t - (6755399441055744.0 + 1023.0)
+    s = np.int64(np.float64(t).view(np.int64) << 52).view(np.float64)
+    r = (x - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10
+    y = 1 / 6227020800
+    y = y * r + 1 / 479001600
+    y = y * r + 1 / 39916800
+    y = y * r + 1 / 3628800
+    y = y * r + 1 / 362880
+    y = y * r + 1 / 40320
+    y = y * r + 1 / 5040
+    y = y * r + 1 / 720
+    y = y * r + 1 / 120
+    y = y * r + 1 / 24
+    y = y * r + 1 / 6
+    y = y * r + 1 / 2
+    return s, r * r * y + r
+
+
+def reduce(x):
+    raise NotImplementedError
+
+
+@overload(reduce, jit_options={"forceinline": True})
+def _reduce_by_type(x):
+    if x.bitwidth == 32:
+        return lambda x: _reduce32(x)
+    return lambda x: _reduce64(x)
+
+
+def as_(constant, x):
+    raise NotImplementedError
+
+
+@overload(as_, jit_options={"forceinline": True})
+def _as_by_type(constant, x):
+    """The constant in x's type (an int literal would turn float32 into float64)."""
+    kind = np.float32 if x.bitwidth == 32 else np.float64
+    return lambda constant, x: kind(constant)
+
+
+def limits(x):
+    raise NotImplementedError
+
+
+@overload(limits, jit_options={"forceinline": True})
+def _limits_by_type(x):
+    """Largest |b| for the quotient, |a| forward, |a| backward; least x with a normal exp(x).
+
+    Up to the first two, the product of two denominators is finite. The second is so far past the
+    first that tanh is 1 to rounding, so that a is cut off there; past the third, backward takes the
+    plain tanh, since its derivative is to be right when it is all there is.
+    """
+    if x.bitwidth == 32:
+        limits = (np.float32(12), np.float32(21), np.float32(43), np.float32(-87))
+    else:
+        limits = (150.0, 175.0, 350.0, -708.0)
+    return lambda x: limits
+
+
+@inline
+def clamp(x, limit):
+    """To [-limit, limit]; NaN stays NaN."""
+    x = limit if x > limit else x
+    return -limit if x < -limit else x
+
+
+@inline
+def tanh(x):
+    """tanh and its derivative, both to relative precision."""
+    low, one = limits(x)[3], as_(1, x)
+    x2 = -abs(x + x)
+    s, y = reduce(low if x2 < low else x2)
+    exp = s - s if x2 < low else s * y + s
+    t = (s * y + (s - one)) / (exp + one)
+    slope = exp / ((exp + one) * (exp + one))
+    return t if x < 0 else -t, as_(4, x) * slope
+
+
+@inline
+def exp(x):
+    """exp(x) for x <= 0; what would be denormal is 0."""
+    low = limits(x)[3]
+    s, y = reduce(low if x < low else x)
+    return s - s if x < low else s * y + s
+
+
+@inline
+def scratch(rows, columns, like):
+    """Rows that start on cache lines (half the speed otherwise), columns being a multiple of 16."""
+    memory = np.empty(rows * columns + 16, like.dtype)
+    skip = -memory.ctypes.data % 64 // memory.itemsize
+    return memory[skip : skip + rows * columns].reshape((rows, columns))
