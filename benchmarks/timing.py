@@ -31,11 +31,13 @@ def forward(function: Function, tensors: Sequence[Tensor]) -> Call:
     return call
 
 
-def both(function: Function, tensors: Sequence[Tensor], grad: Tensor) -> Call:
-    """A call and its backward pass, to all tensors, from the dense gradient `grad`."""
+def both(
+    function: Function, tensors: Sequence[Tensor], grad: Tensor, parameters: Sequence[Tensor] = ()
+) -> Call:
+    """A call and its backward pass, to tensors and parameters, from the dense gradient `grad`."""
 
     def call() -> None:
-        torch.autograd.grad(function(*tensors), tensors, grad)
+        torch.autograd.grad(function(*tensors), [*tensors, *parameters], grad)
 
     return call
 

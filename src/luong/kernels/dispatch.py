@@ -6,7 +6,6 @@ is asked for by name and cannot raises its reasons: nothing falls back silently 
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -14,6 +13,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+_HAS_NUMBA = find_spec("numba") is not None
 
 
 class Backend(NamedTuple):
@@ -27,6 +28,8 @@ def choose(operator: str, backend: str | None, tensors: Sequence[Tensor]) -> str
     """The name of the backend that computes `operator` on `tensors`."""
     backends = BACKENDS[operator]
     if backend is None:
+        if not _HAS_NUMBA and not torch.compiler.is_compiling():
+            warnings.warn("numba is not installed: additive attention will be slower", stacklevel=1)
         return next(each.name for each in backends if not each.reasons(tensors))
     for each in backends:
         if each.name == backend:
@@ -53,7 +56,7 @@ def _numba(tensors: Sequence[Tensor]) -> list[str]:
     reasons = []
     if any(x.device.type != "cpu" for x in tensors):
         reasons.append("it computes on the CPU alone")
-    elif not _has_numba():
+    elif not _HAS_NUMBA:
         reasons.append("numba cannot be imported")
     return reasons + _hidden(tensors, compiled=True)
 
@@ -74,16 +77,6 @@ def _hidden(tensors: Sequence[Tensor], compiled: bool) -> list[str]:
     except RuntimeError:
         return ["under torch.func the plain formula is what can be transformed"]
     return []
-
-
-@functools.cache
-def _has_numba() -> bool:
-    if find_spec("numba") is not None:
-        return True
-    warnings.warn(
-        "numba is not installed: additive attention takes its slower torch backend", stacklevel=2
-    )
-    return False
 
 
 BACKENDS = {

@@ -267,7 +267,7 @@ def _keep_score(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(query, key, v, mask, *state)
 
 
-@torch.autocast("cpu", enabled=False)
+@torch.autocast("cpu", enabled=False)  # type: ignore[untyped-decorator]
 def _score_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     query, key, v, mask, *state = ctx.saved_tensors
     if torch.is_grad_enabled():  # a derivative of the derivative is wanted: the plain formula's
@@ -284,7 +284,7 @@ def _keep_attend(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor
     ctx.mark_non_differentiable(output[1])
 
 
-@torch.autocast("cpu", enabled=False)
+@torch.autocast("cpu", enabled=False)  # type: ignore[untyped-decorator]
 def _attend_backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Any, ...]:
     query, key, value, v, mask, kept, *state = ctx.saved_tensors
     if torch.is_grad_enabled():
