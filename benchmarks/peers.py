@@ -23,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 HOME = ROOT / ".venv-peers"
 PYTHON = HOME / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+HELD = HOME / "constraints.txt"
 BASE = ["torch", "numpy", "lazy_loader", "numba"]
 PEERS = {  # what comes with its dependencies, and what comes without
     "keras": (["keras"], []),
@@ -35,13 +36,13 @@ PEERS = {  # what comes with its dependencies, and what comes without
 
 
 def pip(*arguments: str) -> str:
-    """Run pip in the environment; "" or the last line of what went wrong."""
+    """Run pip in the environment; "" or the first line that says what went wrong."""
     command = [PYTHON, "-m", "pip", "--disable-pip-version-check", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not done.returncode:
         return ""
     lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-    return (lines or done.stderr.strip().splitlines() or ["pip failed"])[-1]
+    return (lines or done.stderr.strip().splitlines() or ["pip failed"])[0]
 
 
 def make() -> None:
@@ -52,15 +53,16 @@ def make() -> None:
     problem = pip("install", "-c", str(ROOT / "constraints.txt"), *BASE)
     if problem:
         raise SystemExit(f"{HOME.name}: {problem}")
+    if not HELD.exists():  # torch and the rest of BASE, and what those brought, as they are
+        command = [PYTHON, "-m", "pip", "freeze"]
+        HELD.write_text(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def install(name: str) -> str:
-    """A peer, by constraints.txt or else holding what is installed already; "" or why not."""
+    """A peer, by constraints.txt or else holding BASE alone; "" or why not."""
     full, bare = PEERS[name]
     problem = ""
-    for constraints in (ROOT / "constraints.txt", HOME / f"constraints-{name}.txt"):
-        if problem:
-            hold(constraints)
+    for constraints in (ROOT / "constraints.txt", HELD):
         steps = [(full, [])] if full else []
         steps += [(bare, ["--no-deps"])] if bare else []
         for packages, options in steps:
@@ -70,12 +72,6 @@ def install(name: str) -> str:
         else:
             return ""
     return problem
-
-
-def hold(path: Path) -> None:
-    """Constraints that keep torch and the rest of BASE, and what those brought, as they are."""
-    command = [PYTHON, "-m", "pip", "freeze"]
-    path.write_text(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def main() -> None:

@@ -186,14 +186,13 @@ def attend(
     """Context (b, n, d_v); and the weights (b, n, m) where they are small enough to be kept."""
     (b, n, d), m = query.shape, key.shape[1]
     query, source, step = query.contiguous(), _source(key, v, mask, state), _step(b, n, m, d)
-    context = query.new_empty(b, n, value.shape[2])
     kept = query.new_empty(b, _rows_kept(n, m, d), m)
+    contexts = []
     for first in range(0, n, step):
-        rows = min(step, n - first)
-        weights = kept if kept.shape[1] else query.new_empty(b, rows, m)
+        weights = kept if kept.shape[1] else query.new_empty(b, min(step, n - first), m)
         _scores(query, source, first, weights, True)
-        context[:, first : first + rows] = torch.bmm(weights, value)
-    return context, kept
+        contexts.append(torch.bmm(weights, value))
+    return contexts[0] if len(contexts) == 1 else torch.cat(contexts, 1), kept
 
 
 @torch.library.custom_op("luong::additive_attend_backward", mutates_args=())
@@ -210,7 +209,7 @@ def attend_backward(
     """Gradients of query, key, value and v."""
     (b, n, d), m = query.shape, key.shape[1]
     query, source, step = query.contiguous(), _source(key, v, mask, state), _step(b, n, m, d)
-    out, d_value = _room(query, source.key), torch.zeros_like(value)
+    out, d_value = _room(query, source.key), None
     for first in range(0, n, step):
         rows = slice(first, min(n, first + step))
         if kept.shape[1]:
@@ -223,7 +222,9 @@ def attend_backward(
         if mask is not None:  # 0 times a NaN elsewhere in the row
             d_scores.masked_fill_(weights == 0, 0)
         _gradients(query, source, first, d_scores, out)
-        d_value.baddbmm_(weights.mT, grad[:, rows])
+        part = torch.bmm(weights.mT, grad[:, rows])
+        d_value = part if d_value is None else d_value.add_(part)
+    assert d_value is not None  # n = 0 does not come here
     return out[0], out[1], d_value, out[2].sum(0)
 
 

@@ -1,11 +1,15 @@
-"""Slices of a kernel in a small pool of Python threads.
+"""Slices of a kernel in several threads: those of PyTorch where it stands on GNU OpenMP.
 
-Kernels release the GIL. numba's own pool is not used: it aborts the process when two Python threads
-enter it at once.
+A PyTorch operation leaves its OpenMP threads spinning for milliseconds, in case another one follows.
+Threads of our own would have to share the cores with them; so we are that other one. Where there
+is no GNU OpenMP, and after a fork (which it does not survive), a small pool of Python threads
+serves.
+numba's own pool does not: it aborts the process when two Python threads enter it at once.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +20,16 @@ import torch
 
 # Less than this many elements of n x m x d (about 0.05 ms) is not worth another thread.
 _GRAIN = 1 << 19
+_PROCESS = os.getpid()
+
+_Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_Parallel = ctypes.CFUNCTYPE(None, _Region, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
 
 
 def each(kernel: Callable[..., None], *args: Any, tasks: int, cost: int) -> None:
     """kernel(*args, start, stop) over range(tasks), in torch.get_num_threads() threads if it pays.
 
-    `cost` is the number of elements of one task.
+    `cost` is the number of elements of one task. Kernels release the GIL.
     """
     threads = min(torch.get_num_threads(), tasks, tasks * cost // _GRAIN)
     if threads <= 1:
@@ -29,21 +37,45 @@ def each(kernel: Callable[..., None], *args: Any, tasks: int, cost: int) -> None
         return
     step = min(tasks // threads, _GRAIN // cost + 1)
     starts = iter(range(0, tasks, step))  # shared: whoever is free takes the next piece
+    failed: list[BaseException] = []
 
     def work() -> None:
-        for start in starts:
-            kernel(*args, start, min(start + step, tasks))
+        try:
+            for start in starts:
+                kernel(*args, start, min(start + step, tasks))
+        except BaseException as error:  # nothing may pass through OpenMP
+            failed.append(error)
 
-    helpers = [_pool().submit(work) for _ in range(threads - 1)]
-    work()
-    for helper in helpers:
-        if not helper.cancel():
-            helper.result()
+    run = _openmp() if os.getpid() == _PROCESS else None
+    (run or _pool(os.getpid()))(work, threads)
+    if failed:
+        raise failed[0]
 
 
 @cache
-def _pool() -> ThreadPoolExecutor:
-    os.register_at_fork(
-        after_in_child=_pool.cache_clear
-    )  # a child has none of its parent's threads
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="luong")
+def _openmp() -> Callable[[Callable[[], None], int], None] | None:
+    """How to run a function in each thread of PyTorch's pool; None where there is none to enter."""
+    try:
+        parallel = _Parallel(("GOMP_parallel", ctypes.CDLL(None)))
+    except (AttributeError, OSError, TypeError):
+        return None
+
+    def run(work: Callable[[], None], threads: int) -> None:
+        parallel(_Region(lambda _: work()), None, threads, 0)
+
+    return run
+
+
+@cache
+def _pool(process: int) -> Callable[[Callable[[], None], int], None]:
+    """The same in Python threads, of which a forked process has none of its parent's."""
+    executor = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="luong")
+
+    def run(work: Callable[[], None], threads: int) -> None:
+        helpers = [executor.submit(work) for _ in range(threads - 1)]
+        work()
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
+
+    return run
