@@ -82,13 +82,13 @@ def loop(
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: rate(settings, done))
     model, optimizer = accelerator.prepare(translator.model, optimizer)
     stream = batches.endless(data, settings.batch_size, settings.seed)
-    best, losses, tokens = math.inf, list[float](), 0
-    started = time.monotonic()
+    best, losses, tokens, seconds = math.inf, list[float](), 0, 0.0
     with progress_bar(console) as bar, (out / "metrics.csv").open("w", newline="") as file:
         metrics = csv.writer(file)
         metrics.writerow(METRICS)
         task = bar.add_task("training", total=settings.updates, loss=math.nan, speed=0.0)
         for update in range(1, settings.updates + 1):
+            began = time.monotonic()
             batch = next(stream).to(accelerator.device)
             model.train()
             loss = cross_entropy(model, batch, settings.label_smoothing)
@@ -100,7 +100,7 @@ def loop(
 
             losses.append(finite(loss.item(), update))
             tokens += int((batch.target != PAD).sum())
-            seconds = time.monotonic() - started
+            seconds += time.monotonic() - began  # validation is not counted
             bar.update(task, advance=1, loss=mean(losses[-100:]), speed=tokens / seconds)
             if update % settings.validate_every and update != settings.updates:
                 continue
