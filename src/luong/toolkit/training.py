@@ -106,6 +106,9 @@ def loop(
                 continue
 
             dev = validate(translator, dev_pairs, settings.batch_size)
+            if dev["per"] <= best:  # before the row that may say that the run is finished
+                best = dev["per"]
+                save(translator.model, out / "model.safetensors")
             metrics.writerow([update, mean(losses), *dev.values(), round(seconds, 1)])
             file.flush()
             losses.clear()
@@ -113,9 +116,6 @@ def loop(
                 f"update {update}: dev loss {dev['loss']:.4f}, PER {dev['per']:.2f} %, "
                 f"WER {dev['wer']:.2f} %"
             )
-            if dev["per"] <= best:
-                best = dev["per"]
-                save(translator.model, out / "model.safetensors")
 
 
 def cross_entropy(model: Seq2Seq, batch: Batch, smoothing: float = 0.0) -> Tensor:
