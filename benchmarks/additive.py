@@ -20,8 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import memory
 import torch
+from torch import Tensor
+
+import luong
+import memory
 from formulas import (
     Size,
     compiled,
@@ -35,12 +38,9 @@ from formulas import (
     ours,
     verify,
 )
+from luong.kernels import additive
 from rate import fractions, rates, report
 from timing import Call, Function, both, check, describe, forward, machine, medians, say
-from torch import Tensor
-
-import luong
-from luong.kernels import additive
 
 HEAD = f"\n{'batch,n,m,d':17}{'what':11}{'pass':19}{'luong':>12} {'e9/s':>6}{'rate':>6}" + (
     "".join(f"{name:>9}{' (target)':13}" for name in ("eager", "compile", "dot")) + "runs"

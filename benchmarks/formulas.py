@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from timing import Function, check
 from torch import Tensor
 from torch.nn import functional as F
 
 import luong
+from timing import Function, check
 
 Size = tuple[int, int, int, int]  # batch, n, m, d
 

@@ -25,8 +25,9 @@ TARGETS = {("ours", "forward"): 512, ("ours", "forward + backward"): 1024}  # Mi
 
 def child(name: str, measure: str, length: int) -> None:
     """Print the figure as JSON."""
-    import formulas
     import torch
+
+    import formulas
 
     resource.setrlimit(resource.RLIMIT_DATA, (CAP, CAP))
     function = {"ours": formulas.ours, "dot": formulas.dot}[name]

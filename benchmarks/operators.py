@@ -15,11 +15,11 @@ import json
 from pathlib import Path
 
 import torch
-from timing import Function, both, check, forward, machine, medians, say
 from torch import Tensor
 from torch.nn import functional as F
 
 import luong
+from timing import Function, both, check, forward, machine, medians, say
 
 SIZES = [  # batch, n, m, d
     (64, 50, 50, 512),

@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
 import torch
-from timing import both, check, describe, forward, machine, medians, say, version
 from torch import Tensor, nn
 
 import luong
+from timing import both, check, describe, forward, machine, medians, say, version
 
 BATCH, STEPS, LENGTH, WIDTH = 64, 50, 50, 512
 

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from formulas import Size, compiled, dot, eager, inputs, ours, verify
 from timing import Function, both, describe, forward, machine, medians, say
-from torch import Tensor
 
 ROOT = Path(__file__).parent.parent
 LENGTHS = [64, 128, 256, 512, 1024, 2048, 4096]

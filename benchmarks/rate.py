@@ -13,6 +13,7 @@ import threading
 from typing import Any
 
 import torch
+
 from timing import say, seconds
 
 # What the compiled loop does for each element of n x m x d, as it is written: additions,

@@ -5,19 +5,34 @@ numba's own math.exp is called element by element. These are a power of two time
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numba.extending import overload
 
+
+def _kernel(fastmath: set[str]) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a kernel, once and for all if a place for its machine code can be found."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        options: Any = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
+        try:
+            return njit(cache=True, **options)(function)
+        except RuntimeError:  # no folder can be written to: compile again in every process
+            return njit(**options)(function)
+
+    return decorate
+
+
 # NaN and inf keep their meaning, hence neither "nnan" nor "ninf". Elementary functions must not be
 # reassociated (their error compensation would be simplified away), nor products whose order keeps
 # them in range; sums over features must be, or they are not vectorised.
-exact = njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
-inline = njit(forceinline=True, cache=True, error_model="numpy", fastmath={"contract"})
-fast = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-fast_inline = njit(
-    forceinline=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"}
-)
+_SUMS = {"reassoc", "contract", "nsz"}
+exact = _kernel({"contract"})
+inline = njit(forceinline=True, error_model="numpy", fastmath={"contract"})
+fast_inline = njit(forceinline=True, error_model="numpy", fastmath=_SUMS)
 
 
 @inline

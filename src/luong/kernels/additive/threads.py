@@ -1,9 +1,8 @@
 """Slices of a kernel in several threads: those of PyTorch where it stands on GNU OpenMP.
 
-A PyTorch operation leaves its OpenMP threads spinning for milliseconds, in case another one follows.
-Threads of our own would have to share the cores with them; so we are that other one. Where there
-is no GNU OpenMP, and after a fork (which it does not survive), a small pool of Python threads
-serves.
+A PyTorch operation leaves its OpenMP threads spinning for milliseconds, in case another follows.
+Threads of our own would have to share the cores with them, so we are that other one. Where there is
+no GNU OpenMP, and after a fork (which it does not survive), a small pool of Python threads serves.
 numba's own pool does not: it aborts the process when two Python threads enter it at once.
 """
 
