@@ -32,6 +32,7 @@ DENSE = Sizes(n=5, m=7, d_q=11, d_k=13, d_v=17, d_a=19)  # weights smaller than 
 FUSED = Sizes(n=11, m=13, d_q=5, d_k=3, d_v=3, d_a=2)  # and larger: PyTorch's fused kernel
 TALL = Sizes(n=7, m=5, d_q=11, d_k=13, d_v=17, d_a=19)  # more queries than keys
 TALL_FUSED = Sizes(n=13, m=11, d_q=3, d_k=5, d_v=3, d_a=2)
+NAMED = Sizes(n=5, m=6, d_q=7, d_k=3, d_v=2, d_a=4)  # for backends that are asked for by name
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -85,6 +86,17 @@ def _scaled_reference(inner: Callable[..., Tensor]) -> Callable[..., Any]:
         return reference.attention(query, key, value, score, **options)
 
     return function
+
+
+def _by(backend: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` by this backend, where it can take the call (under vmap it cannot)."""
+
+    def call(*tensors, **options):
+        masks = [x for x in options.values() if isinstance(x, Tensor)]
+        reasons = luong.explain("additive", *tensors, *masks)[backend]
+        return function(*tensors, backend=None if reasons else backend, **options)
+
+    return call
 
 
 FORMULAS = {
@@ -224,6 +236,17 @@ FORMULAS = {
         parameters=lambda s: {"gain": (), "score.gain": (), "score.score.weight": (s.m, s.d_q)},
     ),
 }
+
+
+for _backend in ("torch", "reference"):
+    for _name in ("additive", "concat_bias"):
+        _formula = FORMULAS[_name]
+        FORMULAS[f"{_backend}-{_name}"] = _formula._replace(
+            scores=_by(_backend, _formula.scores),
+            function=_by(_backend, _formula.function),
+            module=None,
+            sizes=(NAMED,),
+        )
 
 
 class Case:

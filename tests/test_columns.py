@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from operators import assert_near
 
 import luong
 from luong import columns
+from operators import assert_near
 
 
 def normal(*shape: int, seed: int) -> torch.Tensor:

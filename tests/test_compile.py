@@ -2,6 +2,10 @@
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.export import Dim
+
+import luong
 from operators import (
     CASES,
     DENSE,
@@ -13,10 +17,6 @@ from operators import (
     hide,
     options,
 )
-from torch._dynamo.testing import CompileCounterWithBackend
-from torch.export import Dim
-
-import luong
 
 SIZED = [case for case in CASES if case.sizes in (DENSE, FUSED)]
 STEPS = [case for case in SIZED if case.way == "module"]

@@ -6,6 +6,8 @@ import pickle
 
 import pytest
 import torch
+
+import luong
 from operators import (
     CASES,
     FORMULAS,
@@ -16,8 +18,6 @@ from operators import (
     derivatives,
     options,
 )
-
-import luong
 
 modules = pytest.mark.parametrize("case", MODULES, ids=lambda case: case.name)
 kinds = pytest.mark.parametrize("kind", ["none", "length_0", "mask_b1m", "mask", "empty_row"])

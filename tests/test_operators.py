@@ -5,6 +5,10 @@ import sys
 
 import pytest
 import torch
+from torch.func import grad, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import luong
 from operators import (
     CASES,
     KINDS,
@@ -18,10 +22,6 @@ from operators import (
     options,
     probe,
 )
-from torch.func import grad, vmap
-from torch.utils._python_dispatch import TorchDispatchMode
-
-import luong
 
 cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 kinds = pytest.mark.parametrize("kind", KINDS)

@@ -4,6 +4,7 @@ import hypothesis
 import pytest
 import torch
 from hypothesis import strategies as st
+
 from operators import FORMULAS, Case, Sizes, derivatives
 
 sizes = st.builds(

@@ -47,7 +47,9 @@ class Memory(NamedTuple):
             rows_of(self.value),
             None if self.mask is None else rows_of(self.mask),
             None if self.empty is None else rows_of(self.empty),
-            None if self.state is None else tuple(x[index] for x in self.state),
+            tuple(x[index] for x in self.state)
+            if self.state is not None and rank == 3 and self.state[0].shape[0] == rows
+            else None,  # `attend` makes it again
         )
 
 

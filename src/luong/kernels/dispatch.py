@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ def choose(operator: str, backend: str | None, tensors: Sequence[Tensor]) -> str
     backends = BACKENDS[operator]
     if backend is None:
         if not _HAS_NUMBA and not torch.compiler.is_compiling():
-            warnings.warn("numba is not installed: additive attention will be slower", stacklevel=1)
+            _warn_once()
         return next(each.name for each in backends if not each.reasons(tensors))
     for each in backends:
         if each.name == backend:
@@ -40,6 +41,11 @@ def choose(operator: str, backend: str | None, tensors: Sequence[Tensor]) -> str
             return backend
     names = ", ".join(repr(each.name) for each in backends)
     raise ValueError(f"backend: expected None or one of {names}, got {backend!r}")
+
+
+@cache
+def _warn_once() -> None:
+    warnings.warn("numba is not installed: additive attention will be slower", stacklevel=1)
 
 
 def explain(operator: str, *tensors: Tensor) -> dict[str, list[str]]:

@@ -6,6 +6,8 @@ Half types are computed in float32.
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch import Tensor
 
@@ -16,6 +18,7 @@ from luong.kernels.batch import flatten
 from luong.kernels.dispatch import choose
 
 State = tuple[Tensor, ...]
+PROCESS = os.getpid()  # noted before any fork: see threads.py
 
 
 def prepare(memory: Memory, backend: str | None) -> Memory:

@@ -7,9 +7,12 @@ exponentials instead of n·m·d. Other devices have a fast tanh.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from luong._mask import surely
 from luong.kernels.additive import plain
@@ -19,35 +22,71 @@ _BLOCK = 1 << 21  # elements of n x m x d in a block
 
 def scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
     """Scores (b, n, m)."""
-    factored = _in_range(query, key)
-    return torch.cat(
-        [
-            checkpoint(_scores, rows, key, v, factored, use_reentrant=False)
-            for rows in query.split(_rows(key), -2)
-        ],
-        -2,
-    )
+    function = functools.partial(_scores, factored=_in_range(query, key))
+    return _by_blocks(lambda query, mask, *rest: function(query, *rest), query, None, key, v)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Context (b, n, d_v); a row that may attend to nothing gives zeros."""
-    factored, size = _in_range(query, key), _rows(key)
-    blocks = query.split(size, -2)
-    masks = [mask] * len(blocks)
-    if mask is not None and mask.shape[-2] > 1:
-        masks = list(mask.split(size, -2))
-    return torch.cat(
-        [
-            checkpoint(_attend, rows, key, value, v, part, factored, use_reentrant=False)
-            for rows, part in zip(blocks, masks, strict=True)
-        ],
-        -2,
-    )
+    function = functools.partial(_attend, factored=_in_range(query, key))
+    return _by_blocks(function, query, mask, key, v, value)
 
 
-def _rows(key: Tensor) -> int:
-    """Queries in a block."""
-    return max(1, _BLOCK // key.numel())
+Function = Callable[..., Tensor]
+
+
+def _by_blocks(function: Function, query: Tensor, mask: Tensor | None, *rest: Tensor) -> Tensor:
+    found: Tensor = _Blocks.apply(function, query, mask, *rest)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Blocks(torch.autograd.Function):
+    """function(query, mask, *rest) for a block of queries after the other; rest starts with key."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, function: Function, query: Tensor, mask: Tensor | None, *rest: Tensor
+    ) -> Tensor:
+        ctx.function = function
+        ctx.save_for_backward(query, mask, *rest)
+        out = None
+        for rows, part in _parts(query, mask, rest[0]):
+            found = function(query[:, rows], part, *rest)
+            if out is None:
+                out = found.new_empty(*query.shape[:2], found.shape[2])
+            out[:, rows] = found
+        assert out is not None  # no empty query comes here
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        query, mask, *rest = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a derivative of the derivative is wanted: all at once
+            function = functools.partial(_swapped, ctx.function, mask)
+            d_query, *d_rest = plain.derivative(function, grad, query, *rest)
+            return None, d_query, None, *d_rest
+        d_query, d_rest = torch.empty_like(query), [torch.zeros_like(x) for x in rest]
+        for rows, part in _parts(query, mask, rest[0]):
+            with torch.enable_grad():
+                inputs = [x.detach().requires_grad_() for x in (query[:, rows], *rest)]
+                found = ctx.function(inputs[0], part, *inputs[1:])
+            d_query[:, rows], *more = torch.autograd.grad(found, inputs, grad[:, rows])
+            for total, x in zip(d_rest, more, strict=True):
+                total.add_(x)
+        return None, d_query, None, *d_rest
+
+
+def _swapped(function: Function, mask: Tensor | None, query: Tensor, *rest: Tensor) -> Tensor:
+    return function(query, mask, *rest)
+
+
+def _parts(
+    query: Tensor, mask: Tensor | None, key: Tensor
+) -> Iterator[tuple[slice, Tensor | None]]:
+    n, step = query.shape[1], max(1, _BLOCK // key.numel())
+    for first in range(0, n, step):
+        rows = slice(first, min(n, first + step))
+        yield rows, mask if mask is None or mask.shape[1] == 1 else mask[:, rows]
 
 
 def _in_range(query: Tensor, key: Tensor) -> bool:
@@ -57,15 +96,36 @@ def _in_range(query: Tensor, key: Tensor) -> bool:
 
 
 def _attend(
-    query: Tensor, key: Tensor, value: Tensor, v: Tensor, mask: Tensor | None, factored: bool
+    query: Tensor, mask: Tensor | None, key: Tensor, v: Tensor, value: Tensor, *, factored: bool
 ) -> Tensor:
-    return plain.weigh(_scores(query, key, v, factored), value, mask)
+    return plain.weigh(_scores(query, key, v, factored=factored), value, mask)
 
 
-def _scores(query: Tensor, key: Tensor, v: Tensor, factored: bool) -> Tensor:
+def _scores(query: Tensor, key: Tensor, v: Tensor, *, factored: bool) -> Tensor:
     if not factored:
         return plain.scores(query, key, v)
-    small = key.abs().amax(-2, keepdim=True) <= 0.5  # a feature of a source: B - 1 and p - 1
-    b = torch.where(small, torch.expm1(2 * key), torch.exp(2 * key))[:, None]
-    p = torch.where(small, torch.expm1(-2 * query), torch.exp(-2 * query))[:, :, None]
-    return ((b - p) / (b + (p + 2 * small[:, None]))) @ v
+    tanh: Tensor = _Tanh.apply(query, key)  # type: ignore[no-untyped-call]
+    return tanh @ v
+
+
+class _Tanh(torch.autograd.Function):
+    """tanh(query + key) (b, n, m, d) as (B - p) / (B + p); the slope is 4 B p / (B + p)^2.
+
+    1 - tanh^2, which autograd would come to, cancels where tanh is near 1.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor) -> Tensor:
+        ctx.save_for_backward(query, key)
+        small = key.abs().amax(-2, keepdim=True) <= 0.5  # a feature of a source: B - 1 and p - 1
+        b = torch.where(small, torch.expm1(2 * key), torch.exp(2 * key))[:, None]
+        p = torch.where(small, torch.expm1(-2 * query), torch.exp(-2 * query))[:, :, None]
+        return (b - p).div_(b + (p + 2 * small[:, None]))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        query, key = ctx.saved_tensors
+        b, p = torch.exp(2 * key)[:, None], torch.exp(-2 * query)[:, :, None]
+        inverse = 1 / (b + p)
+        both = grad * ((b * inverse) * (p * inverse) * 4)
+        return both.sum(2), both.sum(1)

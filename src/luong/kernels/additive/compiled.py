@@ -9,6 +9,7 @@ memory is that of the keys' exponentials, and of one block of weights.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -125,16 +126,29 @@ def _scores(query: Tensor, source: _Source, first: int, out: Tensor, softmax: bo
 def _gradients(
     query: Tensor, source: _Source, first: int, grad: Tensor, out: Sequence[Tensor]
 ) -> None:
-    """From grad = dL/dscore (b, rows, m) of queries first, ... into those of query, key, v by b."""
+    """From grad = dL/dscore (b, rows, m) of queries first, ... into those of query, key, v by b.
+
+    Overwrites grad. The kernel sees gradients of about 1 at most, a power of two away from the given ones, which
+    changes no digit: their products with a quotient are not to overflow.
+    """
     b, rows, m = grad.shape
+    unit = _power_of_two(grad.abs().max().item())
+    d_query, d_key, d_v = out
+    d_v_unit = torch.zeros_like(d_v)
     each(
         backward.gradients,
-        *(x.numpy() for x in (query, source.key, source.v, *source.state)),
+        *(x.numpy() for x in (query, source.key, source.v * unit, *source.state)),
         first,
-        *(x.numpy() for x in (grad, *out)),
+        *(x.numpy() for x in (grad.div_(unit), d_query, d_key, d_v_unit)),
         tasks=b * -(-query.shape[2] // backward.CHUNK),
         cost=2 * rows * m * backward.CHUNK,
     )
+    d_v.add_(d_v_unit, alpha=unit)
+
+
+def _power_of_two(x: float) -> float:
+    """One near x; 1 for 0 and for what is not finite."""
+    return math.ldexp(1.0, math.frexp(x)[1]) if 0 < x < math.inf else 1.0
 
 
 def _room(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -166,11 +180,13 @@ def score_backward(
     state: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and v."""
-    query, source = query.contiguous(), _source(key, v, mask, state)
-    out = _room(query, source.key)
     if mask is not None:
         grad = torch.where(mask, grad, 0)
-    _gradients(query, source, 0, grad.contiguous(), out)
+    if not v.isfinite().all():
+        return plain.score_gradients(grad, query, key, v)
+    query, source = query.contiguous(), _source(key, v, mask, state)
+    out = _room(query, source.key)
+    _gradients(query, source, 0, grad.clone(memory_format=torch.contiguous_format), out)
     return out[0], out[1], out[2].sum(0)
 
 
@@ -187,12 +203,17 @@ def attend(
     (b, n, d), m = query.shape, key.shape[1]
     query, source, step = query.contiguous(), _source(key, v, mask, state), _step(b, n, m, d)
     kept = query.new_empty(b, _rows_kept(n, m, d), m)
-    contexts = []
+    if kept.shape[1]:
+        _scores(query, source, 0, kept, True)
+        return torch.bmm(kept, value), kept
+    context = query.new_empty(b, n, value.shape[2])
+    buffer = query.new_empty(b * min(step, n) * m)  # one for all: the allocator would scatter them
     for first in range(0, n, step):
-        weights = kept if kept.shape[1] else query.new_empty(b, min(step, n - first), m)
+        rows = min(step, n - first)
+        weights = buffer[: b * rows * m].view(b, rows, m)
         _scores(query, source, first, weights, True)
-        contexts.append(torch.bmm(weights, value))
-    return contexts[0] if len(contexts) == 1 else torch.cat(contexts, 1), kept
+        context[:, first : first + rows] = torch.bmm(weights, value)
+    return context, kept
 
 
 @torch.library.custom_op("luong::additive_attend_backward", mutates_args=())
@@ -207,24 +228,28 @@ def attend_backward(
     state: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key, value and v."""
+    if not v.isfinite().all():
+        return plain.attend_gradients(grad, query, key, value, v, mask)
     (b, n, d), m = query.shape, key.shape[1]
     query, source, step = query.contiguous(), _source(key, v, mask, state), _step(b, n, m, d)
-    out, d_value = _room(query, source.key), None
-    for first in range(0, n, step):
-        rows = slice(first, min(n, first + step))
+    out, d_value = _room(query, source.key), value.new_zeros(value.shape)
+    sizes = [min(step, n - first) for first in range(0, n, step)]
+    buffers = query.new_empty(2, b * sizes[0] * m)
+    first = 0
+    for rows in sizes:
+        weights, d_scores = (x[: b * rows * m].view(b, rows, m) for x in buffers)
         if kept.shape[1]:
             weights = kept
         else:
-            weights = query.new_empty(b, rows.stop - first, m)
             _scores(query, source, first, weights, True)
-        d_scores = torch.bmm(grad[:, rows], value.mT)
+        d_context = grad[:, first : first + rows]
+        torch.bmm(d_context, value.mT, out=d_scores)
         d_scores.sub_((d_scores * weights).sum(-1, keepdim=True)).mul_(weights)
         if mask is not None:  # 0 times a NaN elsewhere in the row
             d_scores.masked_fill_(weights == 0, 0)
         _gradients(query, source, first, d_scores, out)
-        part = torch.bmm(weights.mT, grad[:, rows])
-        d_value = part if d_value is None else d_value.add_(part)
-    assert d_value is not None  # n = 0 does not come here
+        d_value.baddbmm_(weights.mT, d_context)
+        first += rows
     return out[0], out[1], d_value, out[2].sum(0)
 
 

@@ -108,9 +108,9 @@ def _limits_by_type(x):
     plain tanh, since its derivative is to be right when it is all there is.
     """
     if x.bitwidth == 32:
-        limits = (np.float32(12), np.float32(21), np.float32(43), np.float32(-87))
+        limits = (np.float32(12), np.float32(21), np.float32(30), np.float32(-87))
     else:
-        limits = (150.0, 175.0, 350.0, -708.0)
+        limits = (150.0, 175.0, 250.0, -708.0)
     return lambda x: limits
 
 

@@ -34,3 +34,25 @@ def derivative(
     wanted = [x for x in inputs if x.requires_grad]
     grads = iter(torch.autograd.grad(function(*inputs), wanted, grad, create_graph=True))
     return tuple(next(grads) if x.requires_grad else None for x in inputs)
+
+
+def score_gradients(
+    grad: Tensor, query: Tensor, key: Tensor, v: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of query, key and v from that of the scores, as numbers."""
+    tanh = torch.tanh(query[:, :, None] + key[:, None])
+    inner = grad[..., None] * v * (1 - tanh * tanh)
+    return inner.sum(2), inner.sum(1), (grad[..., None] * tanh).sum((0, 1, 2))
+
+
+def attend_gradients(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same from that of the context, with those of value before v."""
+    live = torch.ones((), dtype=torch.bool) if mask is None else mask
+    weights = torch.where(live, scores(query, key, v), float("-inf")).softmax(-1)
+    weights = torch.where(live, weights, 0)
+    d_weights = torch.where(live, grad @ value.mT, 0)
+    d_scores = weights * (d_weights - (d_weights * weights).sum(-1, keepdim=True))
+    d_query, d_key, d_v = score_gradients(torch.where(live, d_scores, 0), query, key, v)
+    return d_query, d_key, weights.mT @ grad, d_v

@@ -17,9 +17,10 @@ from typing import Any
 
 import torch
 
+from luong.kernels.additive import PROCESS
+
 # Less than this many elements of n x m x d (about 0.05 ms) is not worth another thread.
 _GRAIN = 1 << 19
-_PROCESS = os.getpid()
 
 _Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _Parallel = ctypes.CFUNCTYPE(None, _Region, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
@@ -45,7 +46,7 @@ def each(kernel: Callable[..., None], *args: Any, tasks: int, cost: int) -> None
         except BaseException as error:  # nothing may pass through OpenMP
             failed.append(error)
 
-    run = _openmp() if os.getpid() == _PROCESS else None
+    run = _openmp() if os.getpid() == PROCESS else None
     (run or _pool(os.getpid()))(work, threads)
     if failed:
         raise failed[0]
