@@ -173,10 +173,6 @@ def test_scores_are_exact_where_tanh_saturates(backend, dtype, at):
         check_scores(query, key + sign * at, v, backend, f"key; {where}")
 
 
-@pytest.mark.xfail(
-    reason="known: B - p cancels where query and key are opposed and not small, and the gradient "
-    "of v is up to ten times less exact than the rule allows"
-)
 @pytest.mark.parametrize("at", [0.1, 1, 4, 9, 11, 13, 20, 45, 90, 149, 400, 1e4])
 @dtypes
 @backends
@@ -587,16 +583,7 @@ def bytes_kept(steps: int, attention: luong.Attention, autocast: bool) -> int:
     return sum(x.nbytes() for x in kept.values())
 
 
-HALF = pytest.mark.xfail(
-    reason="known: keys and values in half types are made float32 at every step, and kept",
-    strict=True,
-)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    ["float32", pytest.param("bfloat16", marks=HALF), pytest.param("autocast", marks=HALF)],
-)
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "autocast"])
 @backends
 def test_a_step_keeps_no_keys(backend, kind):
     score = luong.Concat(40, 40, 64, bias=True, backend=backend)
@@ -885,7 +872,9 @@ context.square().mean().backward()
 for p, expected in zip(attention.parameters(), whole):
     torch.testing.assert_close(p.grad, expected, rtol=1e-12, atol=1e-14)
 torch.distributed.destroy_process_group()
-os._exit(0)  # the interpreter's own way out aborts now and then after gloo, whatever was computed
+# Leave at once: on the usual way out the process aborts now and then ("terminate called without
+# an active exception"), after all is computed and compared; the cause is not known.
+os._exit(0)
 """
 
 

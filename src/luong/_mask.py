@@ -24,6 +24,7 @@ class Memory(NamedTuple):
     mask: Tensor | None = None  # bool (*batch, n or 1, m), True: attend. None: every pair
     empty: Tensor | None = None  # bool (*batch, n or 1, 1), True: nothing to attend. None: no such
     state: tuple[Tensor, ...] | None = None  # (batch, ...): what a kernel knows about the keys
+    wide: tuple[Tensor, Tensor] | None = None  # key and value in float32, where it computes in that
 
     def select(self, index: Tensor) -> Memory:
         """The rows `index` of the first batch dimension: integers, or a bool per row.
@@ -50,6 +51,7 @@ class Memory(NamedTuple):
             tuple(x[index] for x in self.state)
             if self.state is not None and rank == 3 and self.state[0].shape[0] == rows
             else None,  # `attend` makes it again
+            None if self.wide is None else (rows_of(self.wide[0]), rows_of(self.wide[1])),
         )
 
 

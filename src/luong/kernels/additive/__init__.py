@@ -23,6 +23,8 @@ PROCESS = os.getpid()  # noted before any fork: see threads.py
 
 def prepare(memory: Memory, backend: str | None) -> Memory:
     """The memory with all that the backend wants to know about its (projected) keys."""
+    if memory.key.dtype in dense.HALF:
+        memory = memory._replace(wide=(memory.key.float(), memory.value.float()))
     key = _wide(memory.key.detach())
     if key.numel() == 0 or choose("additive", backend, _given(key, memory.mask)) != "numba":
         return memory
@@ -69,17 +71,17 @@ def attend(
     need_weights: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """softmax(v · tanh(query + key)) value, and the weights if asked for."""
-    key, value, mask, state = memory.key, memory.value, memory.mask, memory.state
     if torch.is_autocast_enabled(query.device.type):
         with torch.autocast(query.device.type, enabled=False):
             return attend(
                 query, memory, v, backend=backend, dropout=dropout, need_weights=need_weights
             )
+    key, value = memory.wide or (_wide(memory.key), _wide(memory.value))
+    mask, state, dtype = memory.mask, memory.state, memory.value.dtype
     if need_weights or dropout:
         found = scores(query, key, v, backend=backend, mask=mask, state=state)
         return dense.attend(found, memory, dropout=dropout, need_weights=need_weights)
-    dtype = value.dtype
-    query, key, value, v = _wide(query), _wide(key), _wide(value), _wide(v)
+    query, v = _wide(query), _wide(v)
     chosen = choose("additive", backend, _given(query, key, value, v, mask))
     if chosen == "reference" or 0 in (query.numel(), key.numel(), value.numel()):
         return plain.attend(query, key, value, v, mask).to(dtype), None

@@ -128,7 +128,7 @@ def _far(row, limit):
 
 
 @exact
-def gradients(a, b, v, beta, kappa, direct, keys, count, first, g, ga, gb, gv, start, stop):
+def gradients(a, b, v, beta, frame, direct, keys, count, first, g, ga, gb, gv, start, stop):
     """Gradients from g (batch, q, m) = dL/dscore, 0 where not attended.
 
     A task is a chunk of features of one source: no two tasks write to the same place.
@@ -144,9 +144,10 @@ def gradients(a, b, v, beta, kappa, direct, keys, count, first, g, ga, gb, gv, s
         size, live = min(CHUNK, d - c), keys[i, : count[i]]
         queries[:] = none
         vc = v[c : c + size]
+        kappa, centre = frame[i, 0], frame[i, 1]
         if q == 1 and first == 0 and not (direct[i] or _far(a[i, 0, c : c + size], limit)):
-            row, kc = a[i, 0, c : c + size], kappa[i, c : c + CHUNK]
-            transform(row, limit, kc, none, queries[:CHUNK], queries[_P : _P + CHUNK])
+            row, kc = a[i, 0, c : c + size], kappa[c : c + CHUNK]
+            transform(row, limit, kc, centre[c:], none, queries[:CHUNK], queries[_P : _P + CHUNK])
             for j in live:
                 _only_row(
                     queries, kc, beta[i, j, c : c + size], g[i, 0, j], vc, gb[i, j, c : c + size]
@@ -159,7 +160,7 @@ def gradients(a, b, v, beta, kappa, direct, keys, count, first, g, ga, gb, gv, s
         for t in range(len(live)):
             row, j = sources[t], live[t]
             _copy(beta[i, j, c : c + size], row[:CHUNK])
-            _add(row[:CHUNK], kappa[i, c : c + CHUNK], row[CHUNK : 2 * CHUNK])
+            _add(row[:CHUNK], kappa[c : c + CHUNK], row[CHUNK : 2 * CHUNK])
             row[2 * CHUNK :] = none
         r = 0
         while r < q:
@@ -174,7 +175,13 @@ def gradients(a, b, v, beta, kappa, direct, keys, count, first, g, ga, gb, gv, s
                     minus = queries[k * CHUNK : (k + 1) * CHUNK]
                     p = queries[_P + k * CHUNK : _P + (k + 1) * CHUNK]
                     transform(
-                        a[i, first + r + k, c : c + size], limit, kappa[i, c:], none, minus, p
+                        a[i, first + r + k, c : c + size],
+                        limit,
+                        kappa[c:],
+                        centre[c:],
+                        none,
+                        minus,
+                        p,
                     )
             if rows == 4:
                 for t in range(len(live)):

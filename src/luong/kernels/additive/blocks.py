@@ -65,15 +65,15 @@ class _Blocks(torch.autograd.Function):
             function = functools.partial(_swapped, ctx.function, mask)
             d_query, *d_rest = plain.derivative(function, grad, query, *rest)
             return None, d_query, None, *d_rest
-        d_query, d_rest = torch.empty_like(query), [torch.zeros_like(x) for x in rest]
+        d_query, totals = torch.empty_like(query), [torch.zeros_like(x) for x in rest]
         for rows, part in _parts(query, mask, rest[0]):
             with torch.enable_grad():
                 inputs = [x.detach().requires_grad_() for x in (query[:, rows], *rest)]
                 found = ctx.function(inputs[0], part, *inputs[1:])
             d_query[:, rows], *more = torch.autograd.grad(found, inputs, grad[:, rows])
-            for total, x in zip(d_rest, more, strict=True):
+            for total, x in zip(totals, more, strict=True):
                 total.add_(x)
-        return None, d_query, None, *d_rest
+        return None, d_query, None, *totals
 
 
 def _swapped(function: Function, mask: Tensor | None, query: Tensor, *rest: Tensor) -> Tensor:
@@ -117,10 +117,13 @@ class _Tanh(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor) -> Tensor:
         ctx.save_for_backward(query, key)
-        small = key.abs().amax(-2, keepdim=True) <= 0.5  # a feature of a source: B - 1 and p - 1
-        b = torch.where(small, torch.expm1(2 * key), torch.exp(2 * key))[:, None]
-        p = torch.where(small, torch.expm1(-2 * query), torch.exp(-2 * query))[:, :, None]
-        return (b - p).div_(b + (p + 2 * small[:, None]))
+        low, high = key.amin(-2, keepdim=True), key.amax(-2, keepdim=True)
+        near = high - low <= 1  # a feature of a source, then counted from its middle: B - 1, p - 1
+        centre = torch.where(near, low + (high - low) / 2, 0)
+        key, query = 2 * (key - centre), -2 * (query + centre)
+        b = torch.where(near, key.expm1(), key.exp())[:, None]
+        p = torch.where(near, query.expm1(), query.exp())[:, :, None]
+        return (b - p).div_(b + (p + 2 * near[:, None]))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:

@@ -26,8 +26,8 @@ _BLOCK = 1 << 22  # weights of one block, where they are not kept
 class State(NamedTuple):
     """All that depends on the keys alone, for any number of queries."""
 
-    beta: Tensor  # (b, m, d padded): e^{2 key} - kappa
-    kappa: Tensor  # (b, d padded to whole chunks): 1 where a feature of the source is small, else 0
+    beta: Tensor  # (b, m, d padded): e^{2 (key - centre)} - kappa
+    frame: Tensor  # (b, 2, d padded to whole chunks): kappa and centre of each feature
     direct: Tensor  # (b,) bool: out of the quotient's range, or not finite: plain tanh
     order: Tensor  # (b, m): positions, first those that some query may attend
     live: Tensor  # (b,): how many those are
@@ -46,7 +46,7 @@ def prepare(key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, T
     """The state of a source."""
     b, m, d = key.shape
     width, chunks = _widths(d)
-    beta, kappa = key.new_empty(b, m, width), key.new_empty(b, chunks)
+    beta, frame = key.new_empty(b, m, width), key.new_empty(b, 2, chunks)
     direct = torch.zeros(b, dtype=torch.bool)
     if mask is None:
         order, live = torch.arange(m).repeat(b, 1), torch.full((b,), m)
@@ -54,9 +54,9 @@ def prepare(key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, T
         used = mask.any(-2).expand(b, m)
         order = used.long().argsort(dim=1, descending=True, stable=True)
         live = used.sum(1)
-    arrays = (x.numpy() for x in (key.contiguous(), order, live, beta, kappa, direct))
+    arrays = (x.numpy() for x in (key.contiguous(), order, live, beta, frame, direct))
     each(forward.prepare, *arrays, tasks=b, cost=8 * m * d)
-    return beta, kappa, direct, order, live
+    return beta, frame, direct, order, live
 
 
 @prepare.register_fake
@@ -65,7 +65,7 @@ def _(key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor,
     width, chunks = _widths(d)
     return (
         key.new_empty(b, m, width),
-        key.new_empty(b, chunks),
+        key.new_empty(b, 2, chunks),
         key.new_empty(b, dtype=torch.bool),
         key.new_empty(b, m, dtype=torch.long),
         key.new_empty(b, dtype=torch.long),
@@ -128,8 +128,8 @@ def _gradients(
 ) -> None:
     """From grad = dL/dscore (b, rows, m) of queries first, ... into those of query, key, v by b.
 
-    Overwrites grad. The kernel sees gradients of about 1 at most, a power of two away from the given ones, which
-    changes no digit: their products with a quotient are not to overflow.
+    Overwrites grad. The kernel sees gradients of about 1 at most, a power of two away from the
+    given ones, which changes no digit: their products with a quotient are not to overflow.
     """
     b, rows, m = grad.shape
     unit = _power_of_two(grad.abs().max().item())

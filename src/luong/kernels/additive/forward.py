@@ -5,8 +5,8 @@ With p = exp(-2a) and B = exp(2b), computed once per query and once per key,
     tanh(a + b) = (B - p) / (B + p),
 
 so that the loop over n x m x d holds additions, multiply-adds and half a division: two features
-share one. Stored are B - kappa and p - kappa, kappa = 1 where a feature of the source is small: the
-numerator does not cancel.
+share one. Stored are B - kappa and p - kappa, kappa = 1 where the keys of a source are near each
+other in a feature, which is then counted from their middle: the numerator does not cancel.
 """
 
 from __future__ import annotations
@@ -30,52 +30,58 @@ PAD = 32  # features are padded to whole pairs of vectors of 16
 
 
 @fast_inline
-def _widen(row, largest, odd):
-    """Take |row| into the maxima; odd becomes NaN where row is not finite."""
+def _widen(row, low, high, odd):
+    """Take row into minima and maxima; odd becomes NaN where row is not finite."""
     for e in range(len(row)):
-        x = abs(row[e])
-        largest[e] = x if x > largest[e] else largest[e]
+        low[e] = row[e] if row[e] < low[e] else low[e]
+        high[e] = row[e] if row[e] > high[e] else high[e]
         odd += row[e] - row[e]
     return odd
 
 
 @exact
-def prepare(b, keys, count, beta, kappa, direct, start, stop):
-    """beta = exp(2b) - kappa; kappa is 1 where a feature of the source is small: no cancellation.
+def prepare(b, keys, count, beta, frame, direct, start, stop):
+    """beta = exp(2(b - centre)) - kappa, by feature of a source: frame is (kappa, centre).
 
-    `direct` is set where the quotient could overflow, and for what is not finite.
+    Where all keys lie within 1 of each other, kappa is 1 and centre their middle, so that nothing
+    cancels; else both are 0. `direct` is set where the quotient could overflow, and for what is not
+    finite.
     """
     d, zero = b.shape[2], beta.dtype.type(0)
     for i in range(start, stop):
-        largest = np.zeros(d, b.dtype)
+        low, high = np.full(d, np.inf, b.dtype), np.full(d, -np.inf, b.dtype)
         for j in keys[i, : count[i]]:
-            if _widen(b[i, j], largest, zero) != 0:
+            if _widen(b[i, j], low, high, zero) != 0:
                 direct[i] = True
-        for e in range(d):
-            limit = limits(largest[e])[0]
-            if largest[e] > limit:
+        frame[i, 0] = 1
+        frame[i, 1] = 0
+        for e in range(d if count[i] else 0):
+            limit, one = limits(low[e])[0], as_(1, low[e])
+            if max(-low[e], high[e]) > limit:
                 direct[i] = True
-            kappa[i, e] = as_(1, limit) if largest[e] <= as_(0.5, limit) else as_(0, limit)
-        kappa[i, d:] = 1
+            near = high[e] - low[e] <= one
+            frame[i, 0, e] = one if near else zero
+            frame[i, 1, e] = low[e] + (high[e] - low[e]) * as_(0.5, one) if near else zero
+        kappa, centre = frame[i, 0], frame[i, 1]
         for j in keys[i, : count[i]]:
             row, out = b[i, j], beta[i, j]
             for e in range(d):
-                x = clamp(row[e], limits(row[e])[0])
+                x = clamp(row[e] - centre[e], limits(row[e])[0])
                 s, y = reduce(x + x)
-                out[e] = s * y + (s - kappa[i, e])
+                out[e] = s * y + (s - kappa[e])
             out[d:] = 0
         for j in keys[i, count[i] :]:  # read by nobody, but the same every time
             beta[i, j] = 0
 
 
 @inline
-def transform(a, limit, kappa, share, minus, plus):
-    """p - kappa and p + share kappa, p = exp(-2a), of one query.
+def transform(a, limit, kappa, centre, share, minus, plus):
+    """p - kappa and p + share kappa, p = exp(-2(a + centre)), of one query.
 
     With share = 1, B - p = beta - minus and B + p = beta + plus.
     """
     for e in range(len(a)):
-        x = clamp(a[e], limit)
+        x = clamp(a[e] + centre[e], limit)
         s, y = reduce(-(x + x))
         minus[e] = s * y + (s - kappa[e])
         plus[e] = s * y + (s + share * kappa[e])
@@ -157,7 +163,7 @@ def score(
     v,
     scale,
     beta,
-    kappa,
+    frame,
     direct,
     keys,
     count,
@@ -189,7 +195,7 @@ def score(
                         _put(tile, top, k, j, _plain(a[i, first + r + k], b[i, j], v) * scale)
         else:
             for k in range(rows):
-                transform(a[i, first + r + k], limit, kappa[i], one, w[k], plus[k])
+                transform(a[i, first + r + k], limit, frame[i, 0], frame[i, 1], one, w[k], plus[k])
                 for e in range(width):
                     w[k, e] *= v[e]
             if rows == 4:
