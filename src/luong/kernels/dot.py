@@ -12,6 +12,8 @@ from luong._mask import Memory, fill
 from luong.kernels import dense
 from luong.kernels.batch import flatten
 
+_SMALL = 1 << 20  # elements of n x m x d
+
 
 def scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
     """scale · query keyᵀ, (*batch, n, m); in float32 for half types."""
@@ -29,7 +31,7 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """softmax(scale · query keyᵀ) value."""
     key, value, mask, empty = memory.key, memory.value, memory.mask, memory.empty
-    if need_weights or dropout or 0 in (query.numel(), key.numel(), value.numel()):
+    if need_weights or dropout or _plain_is_better(query, key, value):
         logits = scores(query, key, scale)
         return dense.attend(logits, memory, dropout=dropout, need_weights=need_weights)
     if mask is not None and empty is not None:
@@ -37,6 +39,23 @@ def attend(
     batch, tensors = flatten(query, key, value, mask)
     context = _attend(*tensors, scale=scale)
     return fill(context.reshape(*batch, *context.shape[-2:]), empty), None
+
+
+def _plain_is_better(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Small calls, where an autograd function costs more than it saves, and empty ones."""
+    if 0 in (query.numel(), key.numel(), value.numel()):
+        return True
+    if torch.compiler.is_compiling() or query.dtype in dense.HALF or _fused_is_better(query, value):
+        return False
+    inputs = (query, key, value)
+    differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+    return not differentiated or query.numel() * key.shape[-2] < _SMALL
+
+
+def _fused_is_better(query: Tensor, value: Tensor) -> bool:
+    """Whether the weights would be larger than the inputs."""
+    (n, d_k), (m, d_v) = query.shape[-2:], value.shape[-2:]
+    return n * m > n * d_k + m * d_v
 
 
 def _attend(
@@ -47,9 +66,9 @@ def _attend(
     Two matrix products while the weights are no larger than the inputs: the faster way on the CPU.
     Beyond, PyTorch's fused kernel, whose memory is linear in n and m.
     """
-    n, d_k, m, d_v = *query.shape[1:], *value.shape[1:]
+    d_k, d_v = query.shape[-1], value.shape[-1]
     compiling = torch.compiler.is_compiling()  # a choice by size would be a guard, or bar an export
-    fused = compiling or query.dtype in dense.HALF or n * m > n * d_k + m * d_v
+    fused = compiling or query.dtype in dense.HALF or _fused_is_better(query, value)
     if fused and d_k < d_v:  # the fused kernel wants d_k == d_v; zeros change no score
         query, key = F.pad(query, (0, d_v - d_k)), F.pad(key, (0, d_v - d_k))
     elif fused and d_v < d_k:
