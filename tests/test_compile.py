@@ -71,13 +71,23 @@ def test_one_compilation_serves_all_sizes(case):
     assert counter.frame_count == 1
 
 
-@imports_jit
-def test_inductor():
-    case = next(c for c in CASES if c.name == "function-concat_bias-n5m7")
-    tensors, given = case.inputs(dtype=torch.float32), options("both", 5, 7)
+def compare_with_inductor(case):
+    tensors, given = case.inputs(dtype=torch.float32), options("both", *case.sizes[:2])
     compiled = torch.compile(case.call, fullgraph=True)
     actual = derivatives(compiled, tensors, need_weights=True, **given)
     assert_all_near(actual, derivatives(case.call, tensors, need_weights=True, **given), 1e-5)
+
+
+@imports_jit
+def test_inductor():
+    compare_with_inductor(next(c for c in CASES if c.name == "function-concat_bias-n5m7"))
+
+
+@pytest.mark.slow
+@imports_jit
+@pytest.mark.parametrize("case", SIZED, ids=lambda case: case.name)
+def test_inductor_on_every_operator(case):
+    compare_with_inductor(case)
 
 
 @looks_at_grad
