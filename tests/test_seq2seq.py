@@ -53,6 +53,27 @@ def test_logits_are_those_of_the_formulas(score: str) -> None:
 
 
 @pytest.mark.parametrize("score", SCORES)
+def test_steps_of_reordered_hypotheses_equal_their_symbols_in_a_row(score: str) -> None:
+    model = make(score)
+    memory, state = model.encode(*source("abc", "de", "a"))
+    state = state.reorder(torch.zeros(3, 2, dtype=torch.long))  # two hypotheses each
+    kept = torch.tensor([2, 0])
+    memory, state = memory.select(kept), state.select(kept)
+    first, second = torch.tensor([[5, 6], [7, 8]]), torch.tensor([[9, 4], [11, 12]])
+    state = model.decoder.step(first, state, memory).state
+    state = state.reorder(torch.tensor([[1, 1], [1, 0]]))
+    logits, state, weights = model.decoder.step(second, state, memory, need_weights=True)
+    assert state.position == 2
+    for row, text, symbols in [(0, "a", [6, 9]), (0, "a", [6, 4]), (1, "abc", [8, 11])]:
+        whole = model.decoder(
+            torch.tensor([symbols]), *reversed(model.encode(*source(text))), need_weights=True
+        )
+        column = 1 if symbols[1] == 4 else 0
+        torch.testing.assert_close(logits[row, column], whole.logits[0, 1])
+        torch.testing.assert_close(weights[row, column, : len(text)], whole.weights[0, 1])
+
+
+@pytest.mark.parametrize("score", SCORES)
 def test_batch_mates_and_padding_change_nothing(score: str) -> None:
     model = make(score)
     rows = ("abcde", "", "ed", "a")

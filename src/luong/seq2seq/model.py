@@ -12,7 +12,7 @@ h~ goes back into the decoder (no input feeding), so that all steps of a known t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,15 +24,29 @@ from luong._score import Concat, Dot, General, ScaledDot, Score
 
 PAD, START, END, UNKNOWN = range(4)
 
-State = tuple[Tensor, Tensor]  # (1, batch, hidden) each: the LSTM's h and c
+
+class State(NamedTuple):
+    """What the decoder carries from step to step, for each of the hypotheses of each sentence."""
+
+    layers: tuple[Tensor, ...]  # (layers, batch, hypotheses, hidden) each: the LSTM's h and c
+    position: int = 0  # of the symbol that is predicted next
+
+    def select(self, sentences: Tensor) -> State:
+        """The sentences of these rows of the batch: integers, or a bool per row."""
+        return self._replace(layers=tuple(x[:, sentences] for x in self.layers))
+
+    def reorder(self, parents: Tensor) -> State:
+        """Of each sentence the hypotheses `parents` (batch, any number), again or not at all."""
+        rows = torch.arange(len(parents), device=parents.device)[:, None]
+        return self._replace(layers=tuple(x[:, rows, parents] for x in self.layers))
 
 
 class Step(NamedTuple):
-    """What the decoder makes of n input symbols."""
+    """What the decoder makes of symbols: n of a sentence in a row, or one of each hypothesis."""
 
-    logits: Tensor  # (batch, n, target symbols)
+    logits: Tensor  # (batch, n or hypotheses, target symbols)
     state: State
-    weights: Tensor | None  # (batch, n, m)
+    weights: Tensor | None  # (batch, n or hypotheses, m)
 
 
 def make_score(name: str, size: int) -> Score:
@@ -72,10 +86,10 @@ class Encoder(nn.Module):
         states, last = self.lstm(packed)
         states, _ = pad_packed_sequence(states, batch_first=True, total_length=source.shape[1])
         hidden, cell = (
-            bridge(both.transpose(0, 1).flatten(1)).unsqueeze(0)
+            bridge(both.transpose(0, 1).flatten(1))[None, :, None]
             for bridge, both in zip(self.bridge, last, strict=True)
         )
-        return states[:, :-1], (torch.tanh(hidden), cell)
+        return states[:, :-1], State((torch.tanh(hidden), cell))
 
 
 class Decoder(nn.Module):
@@ -95,12 +109,35 @@ class Decoder(nn.Module):
     def forward(
         self, previous: Tensor, state: State, memory: Memory, *, need_weights: bool = False
     ) -> Step:
-        """Read the symbols `previous` (batch, n), and predict the one after each."""
-        hidden, state = self.lstm(self.dropout(self.embedding(previous)), state)
-        hidden = self.dropout(hidden)
+        """Read the symbols `previous` (batch, n) of one hypothesis; predict the one after each."""
+        hidden, layers = self._recur(previous, state.layers)
+        logits, weights = self._predict(hidden, memory, need_weights)
+        return Step(logits, State(layers, state.position + previous.shape[1]), weights)
+
+    def step(
+        self, previous: Tensor, state: State, memory: Memory, *, need_weights: bool = False
+    ) -> Step:
+        """Read one symbol of each hypothesis, `previous` (batch, hypotheses); predict the next.
+
+        Hypotheses share the memory of their sentence: they ride on the query axis.
+        """
+        flat = tuple(x.flatten(1, 2).unsqueeze(2) for x in state.layers)
+        hidden, layers = self._recur(previous.reshape(-1, 1), flat)
+        logits, weights = self._predict(hidden.view(*previous.shape, -1), memory, need_weights)
+        layers = tuple(x.squeeze(2).unflatten(1, previous.shape) for x in layers)
+        return Step(logits, State(layers, state.position + 1), weights)
+
+    def _recur(self, previous: Tensor, layers: tuple[Tensor, ...]) -> tuple[Tensor, Any]:
+        """States (rows, n, hidden), and the last one as in `State`, one hypothesis a row."""
+        last = tuple(x.squeeze(2).contiguous() for x in layers)
+        hidden, last = self.lstm(self.dropout(self.embedding(previous)), last)
+        return self.dropout(hidden), tuple(x.unsqueeze(2) for x in last)
+
+    def _predict(
+        self, hidden: Tensor, memory: Memory, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
         context, weights = self.attention.attend(hidden, memory, need_weights=need_weights)
-        attentional = self.dropout(self.attentional(context, hidden))
-        return Step(self.output(attentional), state, weights)
+        return self.output(self.dropout(self.attentional(context, hidden))), weights
 
 
 class Seq2Seq(nn.Module):

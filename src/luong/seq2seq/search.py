@@ -44,7 +44,7 @@ def greedy(
     symbols: list[Tensor] = []
     weights: list[Tensor] = []
     for step in range(int(limits.max())):
-        logits, state, attended = model.decoder(previous, state, memory, need_weights=True)
+        logits, state, attended = model.decoder.step(previous, state, memory, need_weights=True)
         log_probs = torch.log_softmax(logits[:, 0].float(), -1)
         log_probs[:, [PAD, START]] = float("-inf")
         if step == 0:
@@ -53,6 +53,7 @@ def greedy(
         open_ = ~finished & (step < limits)
         score += best.where(open_, 0.0)
         symbols.append(choice.where(open_, PAD))
+        assert attended is not None
         weights.append(attended[:, 0])
         finished |= open_ & (choice == END)
         if bool((finished | (step + 1 >= limits)).all()):

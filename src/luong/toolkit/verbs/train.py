@@ -1,0 +1,39 @@
+"""luong train"""
+
+from __future__ import annotations
+
+from argparse import ArgumentError
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from luong.toolkit import terminal
+from luong.toolkit.errors import UsageError
+
+
+def run(argv: Sequence[str]) -> None:
+    """luong train RECIPE --out DIR [--training.updates 1000 ...]"""
+    from luong.toolkit.config import Config, recipe_path
+
+    recipe = argv[0] if argv and not argv[0].startswith("-") else None
+    if recipe is None and "--help" not in argv and "-h" not in argv:
+        raise UsageError("the recipe comes first: luong train RECIPE --out DIR")
+    parser = terminal.parser(
+        "train",
+        "Learn a model by a recipe. Every setting is a flag; the recipe gives their defaults. "
+        "The same command again on a finished run says so and does nothing.",
+        default_config_files=[str(recipe_path(recipe))] if recipe else [],
+    )
+    parser.add_argument("recipe", help="a packaged recipe (g2p-en), or a YAML file")
+    parser.add_argument("--out", type=Path, required=True, help="the folder of the run")
+    parser.add_class_arguments(Config)
+    try:
+        parser.get_defaults()
+    except (ArgumentError, TypeError, ValueError) as error:  # jsonargparse raises all three
+        raise UsageError(f"{recipe}: {error}") from error
+    arguments = parser.instantiate(parser.parse_args(list(argv)))
+    config = Config(**{field.name: arguments[field.name] for field in fields(Config)})
+
+    from luong.toolkit.training import train
+
+    train(config, arguments.out)
