@@ -5,7 +5,6 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.export import Dim
 
-import luong
 from operators import (
     CASES,
     DENSE,
@@ -33,9 +32,8 @@ def _forget_compiled_code():
 
 def loaded(case, tensors):
     """The module of `case` with the parameters of `tensors`, and the other tensors."""
-    module = luong.Attention(case.formula.module(case.sizes)).to(tensors[0].dtype)
-    named = dict(zip(case.parameters, tensors[3:], strict=True))
-    module.load_state_dict({f"score.{name}": x for name, x in named.items()})
+    module = case.attention().to(tensors[0].dtype)
+    module.load_state_dict(dict(zip(case.parameters, tensors[3:], strict=True)))
     return module, tensors[:3]
 
 
@@ -99,7 +97,7 @@ def test_decoder_steps(case):
     attend = torch.compile(attention.attend, fullgraph=True, backend="aot_eager")
     memory = prepare(key, value, lengths=lengths)
     for i in range(3):
-        step = attend(query[:, i : i + 1], memory).context
+        step = attend(query[:, i : i + 1], memory, **case.at(i)).context
         expected = attention(query[:, i : i + 1], key, value, lengths=lengths).context
         assert_near(step, expected, 1e-12)
 
