@@ -554,3 +554,20 @@ def assert_all_near(
     assert len(actual) == len(expected)
     for one, other in zip(actual, expected, strict=True):
         assert_near(one, other, tolerance)
+
+
+def assert_error_at_most_twice_that_of_the_plain_formula(
+    case: Case, tensors: Sequence[Tensor], given: dict[str, Any]
+) -> None:
+    """Of results and gradients; the plain formula computes in the same dtype."""
+    exact = derivatives(case.reference, [x.double() for x in tensors], **given)
+    eager = derivatives(case.reference, tensors, **given)
+    ours = derivatives(case.call, tensors, **given)
+    results = 2 if given["need_weights"] else 1
+    steepest = 2 * max(x.abs().max() for x in exact[results:])  # for sums that cancel out
+    for i, (true, plain, mine) in enumerate(zip(exact, eager, ours, strict=True)):
+        dtype = tensors[0].dtype
+        assert mine.dtype == dtype
+        scale = true.abs().max() if i < results else steepest
+        allowed = 2 * (plain - true).abs().max() + 4 * torch.finfo(dtype).eps * scale
+        assert (mine - true).abs().max() <= allowed

@@ -98,7 +98,8 @@ def test_decoder_steps(case):
     memory = prepare(key, value, lengths=lengths)
     for i in range(3):
         step = attend(query[:, i : i + 1], memory, **case.at(i)).context
-        expected = attention(query[:, i : i + 1], key, value, lengths=lengths).context
+        one = query[:, i : i + 1]
+        expected = attention(one, key, value, lengths=lengths, **case.at(i)).context
         assert_near(step, expected, 1e-12)
 
 

@@ -14,6 +14,7 @@ from operators import (
     KINDS,
     Case,
     assert_all_near,
+    assert_error_at_most_twice_that_of_the_plain_formula,
     assert_near,
     attended,
     combine,
@@ -152,18 +153,8 @@ def test_weights_on_request_change_neither_context_nor_gradients(case, kind):
     ids=lambda x: x.name if isinstance(x, Case) else str(x),
 )
 def test_error_is_at_most_twice_that_of_the_plain_formula(case, kind, need_weights, dtype):
-    tensors = case.inputs(dtype=dtype)
     given = masking(case, kind) | {"need_weights": need_weights}
-    exact = derivatives(case.reference, [x.double() for x in tensors], **given)
-    eager = derivatives(case.reference, tensors, **given)
-    ours = derivatives(case.call, tensors, **given)
-    results = 2 if need_weights else 1
-    steepest = 2 * max(x.abs().max() for x in exact[results:])  # for sums that cancel out
-    for i, (true, plain, mine) in enumerate(zip(exact, eager, ours, strict=True)):
-        assert mine.dtype == dtype
-        scale = true.abs().max() if i < results else steepest
-        allowed = 2 * (plain - true).abs().max() + 4 * torch.finfo(dtype).eps * scale
-        assert (mine - true).abs().max() <= allowed
+    assert_error_at_most_twice_that_of_the_plain_formula(case, case.inputs(dtype=dtype), given)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
