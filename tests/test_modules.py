@@ -223,6 +223,10 @@ STARTS = {
     ),
     "simplified": (lambda: luong.Concat(200, 50, 50, simplified=True), {"weight": 200**-0.5}),
     "Location": (lambda: luong.Location(400, 300), {"weight": 1 / math.sqrt(400)}),
+    "LocalPredictive": (
+        lambda: luong.LocalPredictive(400, 900, 10),
+        {"weight": 1 / math.sqrt(400), "v": 1 / math.sqrt(900)},
+    ),
     "AttentionalState": (
         lambda: luong.AttentionalState(300, 100, 200),
         {"weight": 1 / math.sqrt(400)},
@@ -274,6 +278,9 @@ REPRS = [
     "Concat(query_size=11, key_size=13, hidden_size=19, bias=True, simplified=False)",
     "Concat(query_size=11, key_size=19, hidden_size=19, bias=False, simplified=True)",
     "Location(query_size=11, max_length=7)",
+    "LocalMonotonic(half_width=3)",
+    "LocalPredictive(query_size=11, hidden_size=13, half_width=2, renormalize=True)",
+    "Causal()",
     "AttentionalState(context_size=17, query_size=11, output_size=23)",
 ]
 
@@ -283,7 +290,9 @@ def test_repr_is_the_constructor(text):
     assert repr(eval(f"luong.{text}")) == text
 
 
-def test_repr_of_attention_shows_score_and_dropout():
-    text = repr(luong.Attention(luong.General(11, 13), dropout=0.1))
+def test_repr_of_attention_shows_score_window_and_dropout():
+    window = luong.LocalPredictive(11, 3, 2)
+    text = repr(luong.Attention(luong.General(11, 13), window=window, dropout=0.1))
+    assert "(window): LocalPredictive(query_size=11, hidden_size=3, half_width=2" in text
     assert "General(query_size=11, key_size=13)" in text
     assert "dropout=0.1" in text
