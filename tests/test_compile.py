@@ -7,6 +7,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.export import Dim
 
+import luong
 import windows
 from operators import (
     CASES,
@@ -253,41 +254,62 @@ def test_a_decoder_step_exports(score, name):
         assert_near(program(query, memory, position), expected, 1e-6)
 
 
+class FlatStep(Step):
+    """`Step` with the memory as separate inputs, without what is for kernels alone."""
+
+    def forward(self, query, key, value, mask, empty, lengths, position):
+        return super().forward(query, luong.Memory(key, value, mask, empty, lengths), position)
+
+
+NAMES = {
+    Whole: ("query", "key", "value", "lengths", "position"),
+    FlatStep: ("query", "key", "value", "mask", "empty", "lengths", "position"),
+}
+AT_ONCE = {(Whole, "general", "local_p"), (FlatStep, "concat", "local_m")}
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.filterwarnings("ignore:# The axis name. batch:UserWarning")
+@pytest.mark.filterwarnings("ignore:# The axis name:UserWarning")
 @pytest.mark.parametrize(
-    ("score", "name"),
+    ("what", "score", "name"),
     [
-        pytest.param(*pair, marks=[] if pair == ("general", "local_p") else pytest.mark.slow)
+        pytest.param(what, *pair, marks=[] if (what, *pair) in AT_ONCE else pytest.mark.slow)
+        for what in NAMES
         for pair in EXPORTED
     ],
 )
-def test_onnx(score, name, tmp_path):
+def test_onnx(what, score, name, tmp_path):
     """By PyTorch's own exporter, checked by the runtime that people deploy on."""
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     attention, inputs = exported(score, name)
-    names = ("query", "key", "value", "lengths", "position")
-    batch, m = Dim("batch"), Dim("m")
+
+    def given(*sizes):
+        query, key, value, lengths, position = inputs(*sizes)
+        expected = attention(query, key, value, lengths=lengths, position=position).context
+        if what is Whole:
+            return expected, (query, key, value, lengths, position)
+        with torch.no_grad():
+            memory = attention.prepare(key, value, lengths=lengths)
+        return expected, (query, *memory[:5], position)
+
+    batch, m, names = Dim("batch"), Dim("m"), NAMES[what]
+    dynamic = {"key": {0: batch, 1: m}, "value": {0: batch, 1: m}, "mask": {0: batch, 2: m}}
     torch.onnx.export(
-        Whole(attention).eval(),
-        inputs(3, 7),
+        what(attention).eval(),
+        given(3, 7)[1],
         tmp_path / "attention.onnx",
         dynamo=True,
         verbose=False,
         input_names=names,
         output_names=["context"],
-        dynamic_shapes={
-            x: {0: batch, 1: m} if x in ("key", "value") else {0: batch} for x in names
-        },
+        dynamic_shapes={name: dynamic.get(name, {0: batch}) for name in names},
     )
     session = onnxruntime.InferenceSession(tmp_path / "attention.onnx")
-    taken = [x.name for x in session.get_inputs()]
+    taken = {x.name for x in session.get_inputs()}
     for seed, sizes in enumerate([(3, 7), (5, 15), (2, 3), (4, 2), (64, 50)]):
-        tensors = inputs(*sizes, seed)
-        query, key, value, lengths, position = tensors
-        expected = attention(query, key, value, lengths=lengths, position=position).context
+        expected, tensors = given(*sizes, seed)
         named = {x: y.numpy() for x, y in zip(names, tensors, strict=True) if x in taken}
         (context,) = session.run(["context"], named)
         np.testing.assert_allclose(context, expected.detach().numpy(), rtol=0, atol=1e-5)
