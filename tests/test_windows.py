@@ -222,10 +222,26 @@ def test_a_window_wholly_outside_gives_zeros(case):
     given["mask"] = torch.ones(3, 5, 6, dtype=torch.bool)
     given["mask"][2] = False
     rows = slice(1 if case.window.predictive else 0, 3)  # a predicted window is never before it
-    tensors[0][rows] = math.nan
+    tensors[0][2], tensors[0][1] = math.nan, math.inf
     found = derivatives(case.call, tensors, need_weights=True, **given)
     assert not any(x[rows].any() for x in found[:5])  # context, weights, three gradients
     assert all(x.isfinite().all() for x in found)
+
+
+@pytest.mark.parametrize("case", [x for x in CASES if not x.values[0].jumps])
+def test_a_query_without_a_key_in_its_window_may_hold_anything_in_a_step(case):
+    attention, tensors = attention_of(case), case.inputs()[:3]
+    position = torch.tensor([[-2], [0], [1]])
+
+    def step(query, key, value):
+        memory = attention.prepare(key, value)
+        return attention.attend(query, memory, position=position)
+
+    with window_backend(case.formula.backend):
+        expected = derivatives(step, tensors)
+        tensors[0][0] = math.nan
+        assert_all_near(derivatives(step, tensors), expected)
+    assert not expected[0][0].any()
 
 
 @some
