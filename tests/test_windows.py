@@ -228,20 +228,46 @@ def test_a_window_wholly_outside_gives_zeros(case):
     assert all(x.isfinite().all() for x in found)
 
 
+@pytest.mark.parametrize("stepwise", [False, True])
 @pytest.mark.parametrize("case", [x for x in CASES if not x.values[0].jumps])
-def test_a_query_without_a_key_in_its_window_may_hold_anything_in_a_step(case):
+def test_a_query_without_a_key_in_its_window_may_hold_anything(case, stepwise):
     attention, tensors = attention_of(case), case.inputs()[:3]
     position = torch.tensor([[-2], [0], [1]])
 
     def step(query, key, value):
-        memory = attention.prepare(key, value)
-        return attention.attend(query, memory, position=position)
+        memory = attention.prepare(key, value) if stepwise else None
+        found = (
+            attention.attend(query, memory, position=position)
+            if stepwise
+            else attention(query, key, value, position=position)
+        )
+        gradients = (
+            torch.autograd.grad(found.context.sum(), attention.parameters(), retain_graph=True)
+            if list(attention.parameters())
+            else []
+        )
+        assert all(x.isfinite().all() for x in gradients)
+        return found
 
     with window_backend(case.formula.backend):
         expected = derivatives(step, tensors)
         tensors[0][0] = math.nan
         assert_all_near(derivatives(step, tensors), expected)
     assert not expected[0][0].any()
+
+
+@pytest.mark.parametrize("score", REFERENCE_SCORES)
+@backends
+def test_scores_in_a_window_are_those_of_all_pairs(score, backend):
+    case = case_of(score, WINDOWS["local_m"], backend)
+    attention, (query, key, value) = attention_of(case), case.inputs()[:3]
+    memory = attention.prepare(key, value)
+    index = torch.tensor([[0, 1, 1, 3, 2], [3, 0, 2, 1, 1], [2, 2, 2, 0, 3]])[..., None]
+    index = index + torch.arange(3)
+    with window_backend(backend):
+        found = attention.score.window(query, memory, index)
+    expected = attention.score.scores(query, memory.key).expand(3, -1, -1).gather(-1, index)
+    assert_near(found.exp(), expected.exp())  # -inf past the table of location
 
 
 @some

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor, nn
 
 from luong import _check, _formulas, _local, _mask, _parameter, _score
-from luong._local import Windowed
+from luong._local import Band, Windowed
 from luong._mask import Memory
 from luong._score import Score, ScoreFunction
-from luong._window import Interval, Window
+from luong._window import Window
 from luong.kernels import additive, dense, dot
 
 
@@ -220,38 +220,35 @@ def attention(
     score = _score.as_score(score)
     query, key, value = _check.floating(query=query, key=key, value=value)
     query, memory = _enter(query, key, value, mask, lengths, max_length=score.max_length)
-    keys = _keys(window, query, memory, position)
+    query, memory, band = _place(window, query, memory, position)
     query, key = score.pair(query, memory.key)
     memory = memory._replace(key=key)
-    return _attend(score, query, memory, keys, dropout=dropout, need_weights=need_weights)
+    return _attend(score, query, memory, band, dropout=dropout, need_weights=need_weights)
 
 
-def _keys(
+def _place(
     window: Window | None, query: Tensor, memory: Memory, position: int | Tensor
-) -> Interval | None:
+) -> tuple[Tensor, Memory, Band | None]:
     if window is None:
-        return None
+        return query, memory, None
     if not isinstance(window, Window):
         raise TypeError(f"window: expected a Window or None, got {type(window).__name__}")
     batch = torch.broadcast_shapes(query.shape[:-2], memory.key.shape[:-2], memory.value.shape[:-2])
-    return _local.interval(window, query, memory, position, batch)
+    return _local.place(window, query, memory, position, batch)
 
 
 def _attend(
     score: Score,
     query: Tensor,
     memory: Memory,
-    keys: Interval | None,
+    band: Band | None,
     *,
     dropout: float,
     need_weights: bool,
 ) -> Attended:
-    if keys is None:
-        found = score.attend(query, memory, dropout=dropout, need_weights=need_weights)
-    else:
-        found = _local.attend(
-            score, query, memory, keys, dropout=dropout, need_weights=need_weights
-        )
+    if band is None:
+        return Attended(*score.attend(query, memory, dropout=dropout, need_weights=need_weights))
+    found = _local.attend(score, query, memory, band, dropout=dropout, need_weights=need_weights)
     return Attended(*found)
 
 
@@ -383,9 +380,9 @@ class Attention(nn.Module):
         tensor of one t: (*batch, 1) or (1,).
         """
         query, memory = _step(query, memory)
-        keys = _keys(self.window, query, memory, position)
+        query, memory, band = _place(self.window, query, memory, position)
         return _attend(
-            self.score, query, memory, keys, dropout=self._dropout(), need_weights=need_weights
+            self.score, query, memory, band, dropout=self._dropout(), need_weights=need_weights
         )
 
     def attend_window(
@@ -395,11 +392,12 @@ class Attention(nn.Module):
 
         Where the source has fewer than 2D + 1 positions, that many. Nothing is of size n x m.
         """
-        query, memory = _step(query, memory)
-        keys = _keys(self.window, query, memory, position)
-        if keys is None:
+        if self.window is None:
             raise ValueError("window: this attention has none: ask attend for all weights")
-        found = _local.windowed(self.score, query, memory, keys, dropout=self._dropout())
+        query, memory, band = _place(self.window, *_step(query, memory), position)
+        if band is None:
+            raise ValueError("window: this one has no width: ask attend for all weights")
+        found = _local.windowed(self.score, query, memory, band, dropout=self._dropout())
         rows = found.context.shape[:-1]
         weights = found.weights.expand(*rows, found.weights.shape[-1])
         return found._replace(weights=weights, start=found.start.expand(rows))

@@ -13,8 +13,9 @@ from torch import Tensor
 from luong import _check
 from luong._mask import Memory, fill, positions
 from luong._score import Score, Weighed
-from luong._window import Interval, Window
-from luong.kernels import band, dense
+from luong._window import Gaussian, Interval, Window
+from luong.kernels import dense
+from luong.kernels.band import sums
 
 
 class Windowed(NamedTuple):
@@ -25,32 +26,44 @@ class Windowed(NamedTuple):
     start: Tensor  # (*batch, n), whole
 
 
-def interval(
+class Band(NamedTuple):
+    """The w keys, side by side, among which each query finds those that it may see."""
+
+    start: Tensor  # (*batch, n), whole
+    keys: Tensor  # (*batch, n, w): start, start + 1, ...
+    live: Tensor  # bool (*batch, n, w), True: attend
+    empty: Tensor  # bool (*batch, n, 1), True: nothing to attend
+    gaussian: Gaussian | None
+
+
+def place(
     window: Window, query: Tensor, memory: Memory, position: int | Tensor, batch: torch.Size
-) -> Interval:
-    """The keys of each query."""
+) -> tuple[Tensor, Memory, Band | None]:
+    """What each query may see, and zeros for the queries that see nothing.
+
+    That is a band or, where the window has no width, one more mask in the memory.
+    """
     n, m = query.shape[-2], memory.key.shape[-2]
     length: Tensor | int = m if memory.lengths is None else memory.lengths.squeeze(-1)
-    return window.interval(query, _positions(position, n, batch, query.device), length)
+    keys = window.interval(query, _positions(position, n, batch, query.device), length)
+    if keys.width is not None:
+        band = _band(keys, keys.width, memory.mask, m)
+        return fill(query, band.empty), memory, band
+    index = positions(m, query.device)
+    mask = (index >= keys.first.unsqueeze(-1)) & (index <= keys.last.unsqueeze(-1))
+    mask = mask if memory.mask is None else mask & memory.mask
+    empty = ~mask.any(-1, keepdim=True)
+    return fill(query, empty), memory._replace(mask=mask, empty=empty), None
 
 
 def attend(
-    score: Score,
-    query: Tensor,
-    memory: Memory,
-    keys: Interval,
-    *,
-    dropout: float,
-    need_weights: bool,
+    score: Score, query: Tensor, memory: Memory, band: Band, *, dropout: float, need_weights: bool
 ) -> Weighed:
-    """Context and, if asked for, weights (*batch, n, m), with the keys of each query in `keys`."""
-    if keys.width is None:
-        query, memory = _masked(query, memory, keys)
-        return score.attend(query, memory, dropout=dropout, need_weights=need_weights)
-    context, weights, start = windowed(score, query, memory, keys, dropout=dropout)
+    """Context and, if asked for, weights (*batch, n, m)."""
+    context, weights, _ = windowed(score, query, memory, band, dropout=dropout)
     if not need_weights:
         return context, None
-    m, index = memory.key.shape[-2], _index(start, weights.shape[-1], memory)
+    m, index = memory.key.shape[-2], band.keys
     batch = torch.broadcast_shapes(context.shape[:-2], weights.shape[:-2], index.shape[:-2])
     weights, index = (x.expand(*batch, *x.shape[-2:]) for x in (weights, index))
     wide = weights.new_zeros(*batch, weights.shape[-2], m)
@@ -58,39 +71,33 @@ def attend(
 
 
 def windowed(
-    score: Score, query: Tensor, memory: Memory, keys: Interval, *, dropout: float
+    score: Score, query: Tensor, memory: Memory, band: Band, *, dropout: float
 ) -> Windowed:
-    """The same with weights of the window alone."""
-    if keys.width is None:
-        raise ValueError("window: this one has no width: ask attend for all weights")
-    m = memory.key.shape[-2]
-    if torch.compiler.is_compiling():  # sizes may be symbols
-        width, start = keys.width, keys.first.clamp(min=0)
-    else:
-        width = min(keys.width, m)
-        start = keys.first.clamp(min=0).clamp(max=m - width)
+    """The same with the weights of the band alone."""
+    scores = score.window(query, memory, band.keys)
+    if band.gaussian is not None and band.gaussian.renormalize:
+        scores = scores + band.gaussian.log(band.keys)
+    weights = dense.softmax(scores, band.live, band.empty)
+    if band.gaussian is not None and not band.gaussian.renormalize:
+        weights = weights * torch.where(band.live, band.gaussian.log(band.keys).exp(), 0)
+    value = memory.value
+    context = sums(dense.drop(weights, dropout), dense.wide(value), band.keys)
+    return Windowed(context.to(value.dtype), weights.to(value.dtype), band.start)
+
+
+def _band(keys: Interval, width: int, mask: Tensor | None, m: int) -> Band:
+    compiling = torch.compiler.is_compiling()  # then sizes may be symbols
+    start = keys.first.clamp(min=0)
+    if not compiling:
+        width = min(width, m)
+        start = start.clamp(max=m - width)
     index = start.unsqueeze(-1) + positions(width, start.device)
     live = (index >= keys.first.unsqueeze(-1)) & (index <= keys.last.unsqueeze(-1))
-    index = _index(start, width, memory)
-    if memory.mask is not None:
-        live = live & _at(memory.mask, index)
-    empty = ~live.any(-1, keepdim=True)
-    scores = score.window(fill(query, empty), memory, index)
-    gaussian = keys.gaussian
-    if gaussian is not None and gaussian.renormalize:
-        scores = scores + gaussian.log(index)
-    weights = dense.softmax(scores, live, empty)
-    if gaussian is not None and not gaussian.renormalize:
-        weights = weights * torch.where(live, gaussian.log(index).exp(), 0)
-    value = memory.value
-    context = band.sums(dense.drop(weights, dropout), dense.wide(value), index)
-    return Windowed(context.to(value.dtype), weights.to(value.dtype), start)
-
-
-def _index(start: Tensor, width: int, memory: Memory) -> Tensor:
-    """Positions (*batch, n, width), within the source."""
-    index = start.unsqueeze(-1) + positions(width, start.device)
-    return index.clamp(max=memory.key.shape[-2] - 1) if torch.compiler.is_compiling() else index
+    if compiling:
+        index = index.clamp(max=m - 1)
+    if mask is not None:
+        live = live & _at(mask, index)
+    return Band(start, index, live, ~live.any(-1, keepdim=True), keys.gaussian)
 
 
 def _at(mask: Tensor, index: Tensor) -> Tensor:
@@ -98,15 +105,6 @@ def _at(mask: Tensor, index: Tensor) -> Tensor:
     n, m = index.shape[-2], mask.shape[-1]
     batch = torch.broadcast_shapes(mask.shape[:-2], index.shape[:-2])
     return mask.expand(*batch, n, m).gather(-1, index.expand(*batch, *index.shape[-2:]))
-
-
-def _masked(query: Tensor, memory: Memory, keys: Interval) -> tuple[Tensor, Memory]:
-    """An interval without a width is a mask."""
-    index = positions(memory.key.shape[-2], query.device)
-    mask = (index >= keys.first.unsqueeze(-1)) & (index <= keys.last.unsqueeze(-1))
-    mask = mask if memory.mask is None else mask & memory.mask
-    empty = ~mask.any(-1, keepdim=True)
-    return fill(query, empty), memory._replace(mask=mask, empty=empty)
 
 
 def _positions(position: int | Tensor, n: int, batch: torch.Size, device: torch.device) -> Tensor:

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from luong._mask import Memory
 from luong.kernels import band, dense
-from luong.kernels.additive import blocks, plain
-from luong.kernels.additive import window as windows
+from luong.kernels.additive import blocks, plain, windows
 from luong.kernels.batch import flatten
 from luong.kernels.dispatch import choose
 

@@ -41,9 +41,9 @@ def sums(weights: Tensor, x: Tensor, index: Tensor) -> Tensor:
 def rows(x: Tensor, index: Tensor) -> Tensor:
     """x[index]: x (*batch, m, d) -> (*batch, n, w, d)."""
     *batch, n, w = index.shape
-    m, d = x.shape[-2:]
-    x, index = x.expand(*batch, m, d).reshape(-1, d), index.reshape(-1, n * w)
-    start = m * torch.arange(index.shape[0], device=index.device)[:, None]
+    b, (m, d) = math.prod(batch), x.shape[-2:]
+    x, index = x.expand(*batch, m, d).reshape(b * m, d), index.reshape(b, n * w)
+    start = m * torch.arange(b, device=index.device)[:, None]
     return x.index_select(0, (index + start).flatten()).view(*batch, n, w, d)
 
 
