@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
-from itertools import count, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar, cast
 
@@ -153,8 +153,12 @@ def _table(path: Path, max_length: int | None) -> Iterator[Pair | list[Problem]]
             where, shown = f"{path}:{number}", repr(line[:80])
             reason = f"expected source<TAB>target, neither empty, got {shown}"
             yield [Problem(where, reason)]
-        elif reasons := {_wrong(field, max_length) for field in fields} - {None}:
-            yield [Problem(f"{path}:{number}", str(reason)) for reason in sorted(reasons, key=str)]
+        elif problems := [
+            Problem(f"{path}:{number}", f"{side} {reason}")
+            for side, field in zip(("source", "target"), fields, strict=True)
+            if (reason := _wrong(field, max_length))
+        ]:
+            yield problems
         else:
             yield Pair(*fields)
 
@@ -177,7 +181,6 @@ def _even(
     both: Iterator[tuple[Line | None, Line | None]], source: Path, target: Path
 ) -> Iterator[tuple[Line, Line]]:
     """Lines of two files, of which neither ends before the other."""
-    number = 0
     for number, (left, right) in enumerate(both, 1):
         if left is not None and right is not None:
             yield left, right
@@ -194,10 +197,7 @@ def _lines(path: Path, max_length: int | None) -> Iterator[str | Problem]:
     """Each line of a file, or why it cannot be read."""
     limit = -1 if max_length is None else 4 * (2 * max_length + 1) + 5  # bytes: TAB, BOM, "\r\n"
     with opened(path) as file:
-        for number in count(1):
-            line = file.readline(limit)
-            if not line:
-                return
+        for number, line in enumerate(iter(lambda: file.readline(limit), b""), 1):
             if len(line) == limit and not line.endswith(b"\n"):  # not kept in memory
                 while line and not line.endswith(b"\n"):
                     line = file.readline(1 << 16)
@@ -212,26 +212,31 @@ def _wrong(text: str, max_length: int | None) -> str | None:
         return _too_long(max_length)
     if "\0" in text:
         return f"holds NUL (character {text.index(chr(0)) + 1})"
-    return None if text.strip() else "empty"
+    return None if text.strip() else "is empty"
 
 
 def _too_long(max_length: int | None) -> str:
-    return f"longer than {max_length:,} characters (max_length)"
+    return f"is longer than {max_length:,} characters (max_length)"
 
 
 def _cmudict(part: str) -> Iterator[Pair]:
-    """The dictionary's words and their pronunciations.
-
-    Test: the 11,994 words that the grapheme-to-phoneme literature holds out. Dev: 2,670 others,
-    chosen by a hash of the word. Train: the rest. Several pronunciations are several pairs.
-    """
+    """The dictionary's words and their pronunciations. Several of one word are several pairs."""
     if part not in ("train", "dev", "test"):
         raise ToolkitError(f"cmudict:{part}: expected cmudict:train, cmudict:dev or cmudict:test")
-    entries = _cmudict_entries()
+    words = _cmudict_words()[part]
+    return (pair for pair in _cmudict_entries() if pair.source in words)
+
+
+@cache
+def _cmudict_words() -> dict[str, set[str]]:
+    """The words of each part.
+
+    Test: the 11,994 words that the grapheme-to-phoneme literature holds out. Dev: 2,670 others,
+    chosen by a hash of the word. Train: the rest.
+    """
     test = set(lines(_TEST_WORDS))
-    others = sorted({pair.source for pair in entries} - test, key=_digest)
-    words = {"train": set(others[_DEV_WORDS:]), "dev": set(others[:_DEV_WORDS]), "test": test}
-    return (pair for pair in entries if pair.source in words[part])
+    others = sorted({pair.source for pair in _cmudict_entries()} - test, key=_digest)
+    return {"train": set(others[_DEV_WORDS:]), "dev": set(others[:_DEV_WORDS]), "test": test}
 
 
 @cache
