@@ -147,20 +147,21 @@ def _table(path: Path, max_length: int | None) -> Iterator[Pair | list[Problem]]
     for number, line in enumerate(_lines(path, max_length), 1):
         if isinstance(line, Problem):
             yield [line]
-            continue
-        fields = line.split("\t")
-        if len(fields) != 2 or not all(field.strip() for field in fields):
-            where, shown = f"{path}:{number}", repr(line[:80])
-            reason = f"expected source<TAB>target, neither empty, got {shown}"
-            yield [Problem(where, reason)]
-        elif problems := [
-            Problem(f"{path}:{number}", f"{side} {reason}")
-            for side, field in zip(("source", "target"), fields, strict=True)
-            if (reason := _wrong(field, max_length))
-        ]:
-            yield problems
         else:
-            yield Pair(*fields)
+            yield _split(line, f"{path}:{number}", max_length)
+
+
+def _split(line: str, where: str, max_length: int | None) -> Pair | list[Problem]:
+    fields = line.split("\t")
+    if len(fields) != 2 or not all(field.strip() for field in fields):
+        shown = repr(line[:80])
+        return [Problem(where, f"expected source<TAB>target, neither empty, got {shown}")]
+    problems = [
+        Problem(where, f"{side} {reason}")
+        for side, field in zip(("source", "target"), fields, strict=True)
+        for reason in _wrong(field, max_length)
+    ]
+    return problems or Pair(*fields)
 
 
 def _parallel(source: Path, target: Path, max_length: int | None) -> Iterator[Pair | list[Problem]]:
@@ -168,12 +169,13 @@ def _parallel(source: Path, target: Path, max_length: int | None) -> Iterator[Pa
         raise ToolkitError(f"{source}: a pipe cannot be both sides")
     both = zip_longest(_lines(source, max_length), _lines(target, max_length))
     for number, sides in enumerate(_even(both, source, target), 1):
-        problems = []
+        problems = list[Problem]()
         for path, side in zip((source, target), sides, strict=True):
             if isinstance(side, Problem):
                 problems.append(side)
-            elif reason := _wrong(side, max_length):
-                problems.append(Problem(f"{path}:{number}", reason))
+            else:
+                where = f"{path}:{number}"
+                problems += [Problem(where, reason) for reason in _wrong(side, max_length)]
         yield problems or Pair(*cast("tuple[str, str]", sides))
 
 
@@ -206,13 +208,14 @@ def _lines(path: Path, max_length: int | None) -> Iterator[str | Problem]:
                 yield _decoded(line, str(path), number)
 
 
-def _wrong(text: str, max_length: int | None) -> str | None:
+def _wrong(text: str, max_length: int | None) -> Iterator[str]:
     """What is wrong with one side of a pair."""
     if max_length is not None and len(text) > max_length:
-        return _too_long(max_length)
+        yield _too_long(max_length)
     if "\0" in text:
-        return f"holds NUL (character {text.index(chr(0)) + 1})"
-    return None if text.strip() else "is empty"
+        yield f"holds NUL (character {text.index(chr(0)) + 1})"
+    if not text or text.isspace():
+        yield "is empty"
 
 
 def _too_long(max_length: int | None) -> str:
