@@ -152,16 +152,13 @@ def _table(path: Path, max_length: int | None) -> Iterator[Pair | list[Problem]]
 
 
 def _split(line: str, where: str, max_length: int | None) -> Pair | list[Problem]:
-    fields = line.split("\t")
-    if len(fields) != 2 or not all(field.strip() for field in fields):
+    source, _, target = line.partition("\t")
+    if not (source.strip() and target.strip()) or "\t" in target:
         shown = repr(line[:80])
         return [Problem(where, f"expected source<TAB>target, neither empty, got {shown}")]
-    problems = [
-        Problem(where, f"{side} {reason}")
-        for side, field in zip(("source", "target"), fields, strict=True)
-        for reason in _wrong(field, max_length)
-    ]
-    return problems or Pair(*fields)
+    problems = [Problem(where, f"source {reason}") for reason in _wrong(source, max_length)]
+    problems += [Problem(where, f"target {reason}") for reason in _wrong(target, max_length)]
+    return problems or Pair(source, target)
 
 
 def _parallel(source: Path, target: Path, max_length: int | None) -> Iterator[Pair | list[Problem]]:
@@ -208,14 +205,16 @@ def _lines(path: Path, max_length: int | None) -> Iterator[str | Problem]:
                 yield _decoded(line, str(path), number)
 
 
-def _wrong(text: str, max_length: int | None) -> Iterator[str]:
+def _wrong(text: str, max_length: int | None) -> list[str]:
     """What is wrong with one side of a pair."""
+    reasons = []
     if max_length is not None and len(text) > max_length:
-        yield _too_long(max_length)
+        reasons.append(_too_long(max_length))
     if "\0" in text:
-        yield f"holds NUL (character {text.index(chr(0)) + 1})"
+        reasons.append(f"holds NUL (character {text.index(chr(0)) + 1})")
     if not text or text.isspace():
-        yield "is empty"
+        reasons.append("is empty")
+    return reasons
 
 
 def _too_long(max_length: int | None) -> str:

@@ -80,7 +80,7 @@ class Vocabulary:
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Symbols of each line, UNKNOWN for pieces never seen, and END."""
         encoded = self.tokenizer.encode_batch_fast(lines, add_special_tokens=False)
-        return [[i if i > UNKNOWN else UNKNOWN for i in line.ids] + [END] for line in encoded]
+        return [[*_ordinary(line.ids), END] for line in encoded]
 
     def decode(self, symbols: Iterable[int]) -> str:
         """The text of `symbols`."""
@@ -90,6 +90,13 @@ class Vocabulary:
         """The text of `pieces`, whether they are known or not: what `split` took apart."""
         decoder = self.tokenizer.decoder
         return " ".join(pieces) if decoder is None else str(decoder.decode(list(pieces)))
+
+
+def _ordinary(symbols: list[int]) -> list[int]:
+    """UNKNOWN for the names of special symbols in a text."""
+    if min(symbols, default=UNKNOWN) >= UNKNOWN:
+        return symbols
+    return [max(symbol, UNKNOWN) for symbol in symbols]
 
 
 _MODELS: dict[str, Any] = {
