@@ -55,7 +55,7 @@ class Examples(Sequence[Example]):
             reader = pa.ipc.open_file(pa.memory_map(str(path)))
             batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
         except (pa.ArrowInvalid, OSError) as error:
-            raise ToolkitError(f"{path}: damaged, remove it ({error})") from error
+            raise ToolkitError(f"{path}: damaged, remove {path.parent} ({error})") from error
         self._sides = [
             [
                 _Lists(batch.column(i).offsets.to_numpy(), batch.column(i).values.to_numpy())
@@ -185,7 +185,7 @@ def _write(data: Data, folder: Path, digest: str, console: Console) -> None:
 
 def _encode(pairs: Iterator[Pair], source: Vocabulary, target: Vocabulary, path: Path) -> None:
     """The symbols of `pairs` in an Arrow file, a record batch of two columns at a time."""
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
+    with path.open("wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
         for chunk in _chunks(pairs):
             sides = (
                 source.encode([pair.source for pair in chunk]),
@@ -288,4 +288,5 @@ def _progress(console: Console) -> Progress:
         TextColumn("left"),
         console=console,
         transient=True,
+        disable=not console.is_terminal,
     )

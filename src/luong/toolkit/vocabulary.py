@@ -42,7 +42,8 @@ class Vocabulary:
         except ToolkitError:
             raise
         except Exception as error:  # tokenizers raises plain Exception
-            raise ToolkitError(f"no vocabulary of level {side.level}: {error}") from error
+            wanted = f"no {side.level} vocabulary of {side.vocabulary_size or _PIECES} symbols"
+            raise ToolkitError(f"vocabulary_size: {wanted}: {error}") from error
         if subwords:  # in a tokenizer that takes no text for special symbols, as the trainer's does
             return cls(_tokenizer(side, tokenizer.model))
         ranks = tokenizer.get_vocab()
