@@ -248,6 +248,12 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
         writer.join()
 
 
+def test_a_corpus_of_bad_lines_alone(tmp_path: Path) -> None:
+    path = write(tmp_path / "x", b"a\nb\n")
+    with pytest.raises(ToolkitError, match=f"^{path}: no pairs in it, 2 bad lines$"):
+        list(corpus.pairs(str(path), on_bad_line=lambda problems: None))
+
+
 def test_a_rule_for_bad_lines_hears_of_every_one(tmp_path: Path) -> None:
     path = write(tmp_path / "x", b"a\tb\nc\n\xff\nd\te\n")
     heard = list[list[Problem]]()

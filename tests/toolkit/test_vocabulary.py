@@ -146,6 +146,11 @@ def test_a_file_holds_all_of_it(tmp_path: Path, level: str) -> None:
     assert loaded.decode([4, 5]) == built.decode([4, 5])
 
 
+def test_a_file_that_cannot_be_written_is_an_ordinary_error(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        Vocabulary.build(CHARACTERS, ["a"]).save(tmp_path)
+
+
 @pytest.mark.parametrize("content", ["", "{}", '{"model": {"type": "WordLevel"}}'])
 def test_a_damaged_file_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "v.json").write_text(content)

@@ -269,7 +269,8 @@ def _refuse(problems: list[Problem]) -> None:
 
 def _remark(data: Data, folder: Path, console: Console) -> None:
     if _stored(folder):
-        _say(console, f"{data.train} has changed since it was prepared: preparing it again")
+        changed = f"{data.train}, or how it is read, has changed since it was prepared"
+        _say(console, f"{changed}: preparing it again")
     match corpus.files(data.train):
         case [source, target] if source.exists() and target.exists() and source.samefile(target):
             _say(console, f"{source} is both the source and the target")

@@ -59,7 +59,7 @@ class Vocabulary:
             raise ToolkitError(f"{path}: not a vocabulary ({error})") from error
 
     def save(self, path: Path) -> None:
-        self.tokenizer.save(str(path))
+        path.write_text(self.tokenizer.to_str(pretty=True), encoding="utf-8")
 
     def __len__(self) -> int:
         return len(self.names)
