@@ -114,6 +114,16 @@ def test_pieces_and_symbols_of_a_line_correspond(level: str, line: str) -> None:
         assert piece in line if symbol == UNKNOWN else piece == vocabulary.names[symbol]
 
 
+@pytest.mark.parametrize("text", [["a<b", "s>c", "/b"], ["a <s> b s<s>", "</s> <s>"] * 9])
+@pytest.mark.parametrize("level", ["bpe", "unigram"])
+def test_subwords_take_no_text_for_special_symbols(level: str, text: list[str]) -> None:
+    vocabulary = Vocabulary.build(Side(level, vocabulary_size=30), text)
+    for line in ("<s>", "a</s>b", "s<s>s"):
+        (symbols,) = vocabulary.encode([line])
+        assert UNKNOWN not in symbols
+        assert vocabulary.decode(symbols[:-1]) == vocabulary.join(vocabulary.split(line)) == line
+
+
 def test_bpe_leaves_room_for_merges_in_a_large_alphabet() -> None:
     lines = ["".join(chr(0x4E00 + i) for i in range(500)), *["\u4e01\u4e02"] * 9]
     vocabulary = Vocabulary.build(Side("bpe", vocabulary_size=100), lines)
