@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import torch
-from accelerate import PartialState
+from accelerate import Accelerator, PartialState
 from accelerate.utils import gather_object
 
 T = TypeVar("T")
+
+
+def make_accelerator() -> Accelerator:
+    """The devices of this process, joined with all others that torchrun started."""
+    device = torch.accelerator.current_accelerator()
+    alone = "LOCAL_RANK" not in os.environ
+    # without being told, Accelerate joins processes on GPUs alone, and each would train by itself
+    return Accelerator(cpu=not alone and (device is None or device.type == "mps"))
 
 
 def mine(items: Sequence[T]) -> Sequence[T]:

@@ -87,7 +87,7 @@ def publish(out: Path, state: State, model: nn.Module) -> None:
         save_tensors(out / "model.safetensors", model.state_dict())
     with whole(out / "metrics.csv") as path, path.open("w", newline="", encoding="utf-8") as file:
         names = state.rows[0] if state.rows else ("update",)
-        writer = csv.DictWriter(file, names)
+        writer = csv.DictWriter(file, names, lineterminator="\n")
         writer.writeheader()
         writer.writerows(state.rows)
 

@@ -29,7 +29,7 @@ def train(config: Config, out: Path, seconds: float | None = None) -> int:
     Returns the exit status: 0, or 128 and the number of the signal.
     """
     stop = Stop(seconds)
-    accelerator = Accelerator()
+    accelerator = processes.make_accelerator()
     console = make_console(quiet=not accelerator.is_main_process)
     try:
         if runs.is_finished(config, out):
