@@ -13,9 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-
-from luong.toolkit import training
-from luong.toolkit.errors import ToolkitError
 from training_runs import (
     COMMAND,
     ENVIRONMENT,
@@ -27,6 +24,9 @@ from training_runs import (
     start,
     whole_run,
 )
+
+from luong.toolkit import training
+from luong.toolkit.errors import ToolkitError
 
 OPTIONS = {
     "default": {},
@@ -66,12 +66,12 @@ def test_a_time_limit_ends_the_command(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_and_sigterm_save(tmp_path: Path) -> None:
-    config = small(tmp_path, updates=400, validate_every=100, checkpoint_every=10**6)
+    config = small(tmp_path, updates=120, validate_every=30, checkpoint_every=10**6)
     once = whole_run(config, tmp_path / "once")
     arguments = (recipe(config, tmp_path / "r.yaml"), "--out", tmp_path / "run")
     for number, name, line in (
-        (signal.SIGINT, "Ctrl-C", "update 100:"),
-        (signal.SIGTERM, "SIGTERM", "update 200:"),
+        (signal.SIGINT, "Ctrl-C", "update 30:"),
+        (signal.SIGTERM, "SIGTERM", "update 60:"),
     ):
         with start(*arguments) as process:
             wait_for(process, line)
@@ -83,7 +83,7 @@ def test_ctrl_c_and_sigterm_save(tmp_path: Path) -> None:
             error.strip().splitlines()[-1],
         )
         assert "Traceback" not in error
-        assert 100 < int(last(tmp_path / "run").stem.removeprefix("update-")) < 400
+        assert 30 <= int(last(tmp_path / "run").stem.removeprefix("update-")) < 120
     whole_run(config, tmp_path / "run")
     assert_same_run(once, tmp_path / "run")
 
@@ -92,7 +92,9 @@ def test_ctrl_c_need_not_wait_for_a_validation(tmp_path: Path) -> None:
     config = small(tmp_path)
     once = whole_run(config, tmp_path / "once")
     slow = "training.validate = lambda *_: (print('now', file=sys.stderr), time.sleep(60))"
-    with start(recipe(config, tmp_path / "r.yaml"), "--out", tmp_path / "run", code=slow) as process:
+    with start(
+        recipe(config, tmp_path / "r.yaml"), "--out", tmp_path / "run", code=slow
+    ) as process:
         wait_for(process, "now")
         process.send_signal(signal.SIGINT)
         assert "stopped at update 10 (Ctrl-C)" in process.communicate(timeout=30)[1]

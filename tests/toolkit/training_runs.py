@@ -87,9 +87,7 @@ def with_seed(config: Config, seed: int) -> Config:
 def start(*arguments: object, code: str = "", **options: Any) -> subprocess.Popen[str]:
     """`luong train` in a process of its own, after `code` has run in it."""
     command = [sys.executable, "-c", MAIN.format(code=code), "train", *map(str, arguments)]
-    return subprocess.Popen(
-        command, env=ENVIRONMENT, text=True, stderr=subprocess.PIPE, **options
-    )
+    return subprocess.Popen(command, env=ENVIRONMENT, text=True, stderr=subprocess.PIPE, **options)
 
 
 MAIN = """\

@@ -66,7 +66,8 @@ class Learner:
         settings, state = self.settings, self.state
         chunks = [next(self.stream) for _ in range(settings.accumulate)]
         tokens = sum(int(self.examples.lengths[chunk, 1].sum()) for chunk in chunks)
-        randomize(settings.seed, state.update, self.accelerator.process_index)
+        rank = self.accelerator.process_index
+        randomize(self.accelerator.device, settings.seed, state.update, rank)
         for chunk in chunks:
             last = chunk is chunks[-1]
             with nullcontext() if last else self.accelerator.no_sync(self.model):
@@ -154,10 +155,12 @@ class Learner:
         )
 
 
-def randomize(*numbers: int) -> None:
+def randomize(device: torch.device, *numbers: int) -> None:
     """Seed torch by some numbers: what is random in an update depends on nothing before it."""
-    seed = np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]
-    torch.manual_seed(int(seed >> np.uint64(1)))
+    seed = int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
 
 
 def recognise(examples: Examples) -> str:

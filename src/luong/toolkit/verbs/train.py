@@ -28,9 +28,7 @@ def run(argv: Sequence[str]) -> None:
     )
     parser.add_argument("recipe", help="a packaged recipe (g2p-en), or a YAML file")
     parser.add_argument("--out", type=Path, required=True, help="the folder of the run")
-    parser.add_argument(
-        "--max-time", help="stop, to go on later, after this time: 2h30m, 90m, 45s"
-    )
+    parser.add_argument("--max-time", help="stop, to go on later, after this time: 2h30m, 90m, 45s")
     parser.add_argument("--init-from", help="the same as --training.init_from")
     parser.add_class_arguments(Config)
     try:
