@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-from rich.console import Console
-
-from luong.toolkit.batches import Example
-from luong.toolkit.config import Data
 from luong.toolkit.errors import ToolkitError
-from luong.toolkit.vocabulary import Vocabulary
 
 CMUDICT = "cmudict:"
 _DEV_WORDS = 2670  # the customary size in the grapheme-to-phoneme literature
@@ -26,50 +20,6 @@ _TEST_WORDS = Path(__file__).parent / "data" / "cmudict.test.txt"
 class Pair(NamedTuple):
     source: str
     target: str
-
-
-class Examples:
-    """Pairs in symbols, by index."""
-
-    def __init__(self, examples: Sequence[Example]) -> None:
-        self._examples = examples
-        lengths = [(len(example.source), len(example.target)) for example in examples]
-        self.lengths = np.array(lengths, dtype=np.int32)  # (pairs, 2), END counted
-
-    def __len__(self) -> int:
-        return len(self._examples)
-
-    def __getitem__(self, index: int) -> Example:
-        return self._examples[index]
-
-
-class Prepared(NamedTuple):
-    """What training takes."""
-
-    source: Vocabulary
-    target: Vocabulary
-    train: Examples
-    dev: list[Pair]
-
-
-def prepare(
-    data: Data,
-    out: Path,
-    console: Console,
-    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
-) -> Prepared:
-    """The corpora of a run, in symbols of `vocabularies`, or of new ones."""
-    train, dev = read(data.train), read(data.dev)
-    source, target = vocabularies or (
-        Vocabulary.build(data.source, (pair.source for pair in train)),
-        Vocabulary.build(data.target, (pair.target for pair in train)),
-    )
-    sides = (
-        source.encode([pair.source for pair in train]),
-        target.encode([pair.target for pair in train]),
-    )
-    examples = [Example(*sides) for sides in zip(*sides, strict=True)]
-    return Prepared(source, target, Examples(examples), dev)
 
 
 def read(corpus: str) -> list[Pair]:
