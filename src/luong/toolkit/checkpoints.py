@@ -30,7 +30,7 @@ class State:
     There are no states of random generators: each update seeds them (`training.randomize`).
     """
 
-    data: str  # what the training data were recognised by
+    data: str  # what the training data are recognised by
     update: int = 0  # updates done
     place: Place = field(default_factory=Place)
     loss: float = 0.0  # since the last validation, summed over ...

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import time
-import zlib
 from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
@@ -20,7 +21,6 @@ from luong.toolkit import batches, processes
 from luong.toolkit.batches import Batch, Stream
 from luong.toolkit.checkpoints import State
 from luong.toolkit.config import Training
-from luong.toolkit.corpus import Examples
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.optimization import (
     load_optimizer,
@@ -30,6 +30,7 @@ from luong.toolkit.optimization import (
     rate,
     set_rate,
 )
+from luong.toolkit.preparing import Prepared
 from luong.toolkit.validation import cross_entropy
 
 _LOOK = 10  # updates between two looks at the losses of an accelerator, which it has to wait for
@@ -44,14 +45,14 @@ class Learner:
     """
 
     def __init__(
-        self, settings: Training, accelerator: Accelerator, model: Seq2Seq, examples: Examples
+        self, settings: Training, accelerator: Accelerator, model: Seq2Seq, data: Prepared
     ) -> None:
-        self.settings, self.accelerator, self.examples = settings, accelerator, examples
+        self.settings, self.accelerator, self.examples = settings, accelerator, data.train
         self.average = make_average(model, settings.average) if settings.average else None
         self.bare = model
         self.model = accelerator.prepare(model)  # under torchrun: DistributedDataParallel
         self.optimizer = make_optimizer(settings, model)
-        self.state = State(data=recognise(examples))
+        self.state = State(data=recognise(data))
         self.stream = self._stream()
         self._loss = torch.zeros((), device=accelerator.device)  # since the last look
         self._tokens, self._began = 0, time.monotonic()
@@ -135,8 +136,8 @@ class Learner:
         """Go on from a checkpoint."""
         if state.data != self.state.data:
             raise ToolkitError(
-                f"the training data have changed since this run began: {state.data} then, "
-                f"{self.state.data} now; choose another --out"
+                "the training data, or how they are read, have changed since this run began; "
+                "choose another --out"
             )
         self.bare.load_state_dict(_part(tensors, "model"))
         load_optimizer(self.optimizer, _part(tensors, "optimizer"))
@@ -163,9 +164,10 @@ def randomize(device: torch.device, *numbers: int) -> None:
         torch.get_device_module(device).manual_seed(seed)
 
 
-def recognise(examples: Examples) -> str:
-    """What tells training data from others, as far as the lengths of the pairs do."""
-    return f"{len(examples):,} pairs ({zlib.crc32(examples.lengths.tobytes()):08x})"
+def recognise(data: Prepared) -> str:
+    """What tells training data, in symbols, from others."""
+    parts = [data.digest, data.source.names, data.target.names]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def finite(loss: float, update: int) -> float:

@@ -66,16 +66,9 @@ def claimed(config: Config, out: Path) -> Iterator[None]:
 
 
 def save_vocabularies(out: Path, source: Vocabulary, target: Vocabulary) -> None:
-    """Write both; what is there already has to be the same."""
     for name, vocabulary in (("source.json", source), ("target.json", target)):
-        if not (out / name).exists():
-            with whole(out / name) as path:
-                vocabulary.save(path)
-        elif Vocabulary.load(out / name).names != vocabulary.names:
-            raise ToolkitError(
-                f"{out / name}: not the symbols of the training data, which have changed since "
-                "this run began; choose another --out"
-            )
+        with whole(out / name) as path:
+            vocabulary.save(path)
 
 
 def publish(out: Path, state: State, model: nn.Module) -> None:

@@ -9,14 +9,14 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 from rich.console import Console
 
-from luong.toolkit import corpus, processes, runs
+from luong.toolkit import processes, runs
 from luong.toolkit.checkpoints import Checkpoints, State
 from luong.toolkit.config import Config, Training
-from luong.toolkit.corpus import Prepared
 from luong.toolkit.errors import ToolkitError, UsageError
 from luong.toolkit.learning import Learner, finite
 from luong.toolkit.logs import Log, make_console, require_tensorboard
 from luong.toolkit.optimization import rate
+from luong.toolkit.preparing import Prepared, prepare
 from luong.toolkit.stopping import Stop, Stopped
 from luong.toolkit.translating import Translator, build_model
 from luong.toolkit.validation import key, validate
@@ -41,7 +41,7 @@ def train(config: Config, out: Path, seconds: float | None = None) -> int:
         with runs.claimed(config, out) if accelerator.is_main_process else nullcontext():
             with accelerator.main_process_first():
                 known = (start.source, start.target) if start else None
-                prepared = corpus.prepare(config.data, out, console, known)
+                prepared = prepare(config.data, out, console, known)
             learner = begin(config, prepared, start, out, accelerator, console)
             translator = Translator(learner.judged, prepared.source, prepared.target)
             with stop:
@@ -88,12 +88,12 @@ def begin(
     model = build_model(config, prepared.source, prepared.target)
     if start is not None:
         model.load_state_dict(start.model.state_dict())
-    learner = Learner(config.training, accelerator, model, prepared.train)
-    if accelerator.is_main_process:
-        runs.save_vocabularies(out, prepared.source, prepared.target)
+    learner = Learner(config.training, accelerator, model, prepared)
     checkpoints = Checkpoints(out / "checkpoints")
     if checkpoints.paths():
         learner.load(*checkpoints.load())
+    if accelerator.is_main_process:
+        runs.save_vocabularies(out, prepared.source, prepared.target)
     updates = processes.gather([learner.state.update])
     if len(set(updates)) > 1:
         raise ToolkitError(f"{out}: processes see checkpoints of different updates: {updates}")
