@@ -22,6 +22,7 @@ from training_runs import (
     rows,
     small,
     start,
+    wait_for,
     whole_run,
 )
 
@@ -219,17 +220,6 @@ def test_a_read_only_file_system(tmp_path: Path) -> None:
     done = in_a_mount(tmp_path / "readonly", "ro", command)
     assert done.returncode == 1
     assert done.stderr == f"luong: {tmp_path}/readonly/run: Read-only file system\n"
-
-
-def wait_for(process: subprocess.Popen[str], text: str) -> None:
-    """Read what a process says, up to a line with `text`."""
-    assert process.stderr
-    said = []
-    for line in process.stderr:
-        said.append(line)
-        if text in line:
-            return
-    raise AssertionError("".join(said))
 
 
 def test_metrics_hold_no_times(tmp_path: Path) -> None:

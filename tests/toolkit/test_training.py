@@ -120,9 +120,7 @@ def test_other_data_of_the_same_name_are_refused(tmp_path: Path) -> None:
     table = Path(config.data.train)
     lines = table.read_text().splitlines(keepends=True)
     table.write_text("".join(lines[:-1]))
-    with pytest.raises(
-        ToolkitError, match=r"the training data.* have changed since this run began"
-    ):
+    with pytest.raises(ToolkitError, match="have changed since this run began"):
         training.train(config, out)
     table.write_text("".join(lines))
     training.train(config, out)

@@ -7,7 +7,6 @@ import os
 import random
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,14 +79,21 @@ def whole_run(config: Config, out: Path) -> Path:
     return out
 
 
-def with_seed(config: Config, seed: int) -> Config:
-    return replace(config, training=replace(config.training, seed=seed))
-
-
 def start(*arguments: object, code: str = "", **options: Any) -> subprocess.Popen[str]:
     """`luong train` in a process of its own, after `code` has run in it."""
     command = [sys.executable, "-c", MAIN.format(code=code), "train", *map(str, arguments)]
     return subprocess.Popen(command, env=ENVIRONMENT, text=True, stderr=subprocess.PIPE, **options)
+
+
+def wait_for(process: subprocess.Popen[str], text: str) -> None:
+    """Read what a process says, up to a line with `text`."""
+    assert process.stderr
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if text in line:
+            return
+    raise AssertionError("".join(said))
 
 
 MAIN = """\

@@ -97,9 +97,9 @@ def save_tensors(
     seen = set[int]()
     alone = dict[str, Tensor]()
     for name, tensor in tensors.items():
-        shared = tensor.data_ptr() in seen
+        tensor = tensor.detach().contiguous()
+        alone[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
         seen.add(tensor.data_ptr())
-        alone[name] = tensor.detach().clone() if shared else tensor.detach().contiguous()
     data = serialized(alone, metadata)  # the library's own file is not synced, and leaves debris
     with whole(path) as partial:
         partial.write_bytes(data)
