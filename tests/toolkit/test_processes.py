@@ -139,6 +139,37 @@ def test_two_hosts_are_as_one(tmp_path: Path) -> None:
     assert "pairs to learn from" not in errors[1]
 
 
+@pytest.mark.slow
+def test_a_host_that_is_gone_ends_the_other(tmp_path: Path) -> None:
+    path = recipe(few(tmp_path, updates=10**6, validate_every=10**6), tmp_path / "r.yaml")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        where = ("--master-addr", "127.0.0.1", "--master-port", str(free.getsockname()[1]))
+    with ExitStack() as stack:
+        first, second = (
+            stack.enter_context(
+                subprocess.Popen(
+                    [
+                        *torchrun("--nnodes", "2", "--node-rank", str(rank), *where),
+                        *(str(path), "--out", str(tmp_path / "two")),
+                    ],
+                    env=ENVIRONMENT,
+                    text=True,
+                    stderr=subprocess.PIPE,
+                )
+            )
+            for rank in (0, 1)
+        )
+        wait_for(first, "pairs to learn from")
+        time.sleep(2)
+        for pid in (*workers(second.pid), second.pid):
+            os.kill(pid, signal.SIGKILL)
+        _, error = first.communicate(timeout=60)
+    assert first.returncode == 1
+    assert error.count("luong: the connection to another process of this training was lost") == 1
+    assert "rank0]: Traceback" not in error
+
+
 @contextmanager
 def two_hosts() -> Iterator[list[tuple[list[str], str]]]:
     """Two network namespaces with a cable between them: how to enter each, and its interface."""

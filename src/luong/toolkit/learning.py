@@ -48,9 +48,9 @@ class Learner:
         self, settings: Training, accelerator: Accelerator, model: Seq2Seq, data: Prepared
     ) -> None:
         self.settings, self.accelerator, self.examples = settings, accelerator, data.train
-        self.average = make_average(model, settings.average) if settings.average else None
         self.bare = model
         self.model = accelerator.prepare(model)  # under torchrun: DistributedDataParallel
+        self.average = make_average(model, settings.average) if settings.average else None
         self.optimizer = make_optimizer(settings, model)
         self.state = State(data=recognise(data))
         self.stream = self._stream()

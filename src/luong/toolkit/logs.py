@@ -23,7 +23,7 @@ _MEMORY = 0.98  # of the loss that is shown
 
 
 def make_console(*, quiet: bool) -> Console:
-    return Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
+    return Console(stderr=True, markup=False, highlight=False, soft_wrap=True, quiet=quiet)
 
 
 def require_tensorboard() -> None:

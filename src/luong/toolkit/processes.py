@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator, PartialState
 from accelerate.utils import gather_object
+
+from luong.toolkit.errors import ToolkitError
 
 T = TypeVar("T")
 
@@ -18,7 +21,22 @@ def make_accelerator() -> Accelerator:
     device = torch.accelerator.current_accelerator()
     alone = "LOCAL_RANK" not in os.environ
     # without being told, Accelerate joins processes on GPUs alone, and each would train by itself
-    return Accelerator(cpu=not alone and (device is None or device.type == "mps"))
+    cpu = not alone and (device is None or device.type == "mps")
+    return Accelerator(cpu=cpu, mixed_precision="no")  # the loop has its own
+
+
+@contextmanager
+def connected() -> Iterator[None]:
+    """Where the end of another process, or of its machine, is an error of one line."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.distributed.DistError) and "gloo" not in str(error).lower():
+            raise
+        raise ToolkitError(
+            "the connection to another process of this training was lost (see what that one said); "
+            "the same command, for all of them, goes on from the last checkpoint"
+        ) from error
 
 
 def mine(items: Sequence[T]) -> Sequence[T]:

@@ -38,7 +38,8 @@ def train(config: Config, out: Path, seconds: float | None = None) -> int:
         start = starting_point(config)
         if config.training.tensorboard:
             require_tensorboard()
-        with runs.claimed(config, out) if accelerator.is_main_process else nullcontext():
+        claim = runs.claimed(config, out) if accelerator.is_main_process else nullcontext()
+        with claim, processes.connected():
             with accelerator.main_process_first():
                 known = (start.source, start.target) if start else None
                 prepared = prepare(config.data, out, console, known)
