@@ -19,7 +19,7 @@ def test_duration(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "90", "2h 30m", "1.5h", "30m2h", "-5m", "0s", "m"])
 def test_no_duration(text: str) -> None:
-    with pytest.raises(UsageError, match="max_time: expected a time such as 2h30m"):
+    with pytest.raises(UsageError, match="--max-time: expected a time such as 2h30m"):
         duration(text)
 
 

@@ -91,5 +91,5 @@ def duration(text: str) -> float:
     for value, unit in zip(match.groups(0) if match else (), (86400, 3600, 60, 1), strict=False):
         seconds += int(value) * unit
     if not seconds:
-        raise UsageError(f"max_time: expected a time such as 2h30m, 90m or 45s, got {text!r}")
+        raise UsageError(f"--max-time: expected a time such as 2h30m, 90m or 45s, got {text!r}")
     return float(seconds)

@@ -64,10 +64,11 @@ def starting_point(config: Config) -> Translator | None:
     folder = Path(config.training.init_from)
     translator = Translator.load(folder)
     shape = ("model.", "data.source.", "data.target.")
+    free = ("model.dropout:", "model.init_range:")  # what the weights do not depend on
     differences = [
         difference
         for difference in Config.load(folder / "config.yaml").differences(config)
-        if difference.startswith(shape) and not difference.startswith("model.dropout")
+        if difference.startswith(shape) and not difference.startswith(free)
     ]
     if differences:
         raise UsageError(
