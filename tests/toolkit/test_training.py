@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from training_runs import assert_same_run, last, rows, small, whole_run
 
 from luong.seq2seq.model import START
-from luong.toolkit import corpus, training, validation
+from luong.toolkit import corpus, learning, training, validation
 from luong.toolkit.batches import Stream
 from luong.toolkit.checkpoints import State
 from luong.toolkit.config import Config, Training
@@ -180,6 +180,31 @@ def test_an_update_follows_its_formula(tmp_path: Path) -> None:
     assert float(row["train_loss"]) == pytest.approx(loss.item() / symbols, rel=1e-5)
 
 
+def test_a_long_gradient_is_cut(tmp_path: Path) -> None:
+    settings = {"optimizer": "sgd", "weight_decay": 0.0, "warmup": 0, "learning_rate": 0.5}
+    config = small(tmp_path, updates=1, clip_norm=1e-3, **settings)
+    data = prepare(config.data, tmp_path / "other", make_console(quiet=True))
+    set_seed(config.training.seed)
+    before = build_model(config, data.source, data.target).state_dict()
+    after = weights(config, tmp_path / "run")
+    squares = [((after[name] - before[name]).double() ** 2).sum() for name in after]
+    assert math.sqrt(sum(squares)) == pytest.approx(0.5 * 1e-3, rel=1e-2)
+
+
+def test_every_update_draws_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+
+    def randomize(*arguments: object) -> None:
+        kept(*arguments)
+        drawn.append(torch.rand(()).item())
+        kept(*arguments)
+
+    kept = learning.randomize
+    monkeypatch.setattr(learning, "randomize", randomize)
+    whole_run(small(tmp_path, updates=20), tmp_path / "run")
+    assert len(set(drawn)) == 20
+
+
 def test_early_stopping_keeps_the_best(tmp_path: Path) -> None:
     config = small(
         tmp_path,
@@ -223,8 +248,11 @@ def test_the_better_metric_wins_and_then_the_loss() -> None:
     outcomes = []
     for bleu, loss in values:
         state.update += 1
+        state.loss, state.tokens = 6.0, 4
         better = training.record(state, settings, {"loss": loss, "bleu": bleu})
         outcomes.append((better, state.finished))
+        assert state.rows[-1]["train_loss"] == 1.5
+        assert (state.loss, state.tokens) == (0, 0)
     assert [better for better, _ in outcomes] == [True, False, True, False, True, False, False]
     assert [finished for _, finished in outcomes] == [False] * 6 + [True]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +38,7 @@ def is_finished(config: Config, out: Path) -> bool:
             f"{out}: holds a model, but no checkpoint to go on from; choose another --out, "
             "or remove it"
         )
-    return state is not None and state.finished
+    return state is not None and state.finished and _shown(out) == _table(state)
 
 
 @contextmanager
@@ -78,11 +79,23 @@ def publish(out: Path, state: State, model: nn.Module) -> None:
     """
     if state.best_row == len(state.rows) - 1 and state.validated in (0, state.update):
         save_tensors(out / "model.safetensors", model.state_dict())
-    with whole(out / "metrics.csv") as path, path.open("w", newline="", encoding="utf-8") as file:
-        names = state.rows[0] if state.rows else ("update",)
-        writer = csv.DictWriter(file, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(state.rows)
+    with whole(out / "metrics.csv") as path:  # last: it tells that all has been published
+        path.write_text(_table(state), encoding="utf-8")
+
+
+def _table(state: State) -> str:
+    """metrics.csv."""
+    text = io.StringIO()
+    names = state.rows[0] if state.rows else ("update",)
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(state.rows)
+    return text.getvalue()
+
+
+def _shown(out: Path) -> str | None:
+    path = out / "metrics.csv"
+    return path.read_text(encoding="utf-8") if path.exists() else None
 
 
 def _content(out: Path) -> list[Path]:
