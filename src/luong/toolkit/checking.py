@@ -132,4 +132,5 @@ def _progress(items: Iterable[Pair | list[Problem]], name: str) -> Iterable[Pair
     from rich.console import Console
     from rich.progress import track
 
-    return track(items, name, console=Console(stderr=True), transient=True)
+    console = Console(stderr=True)
+    return track(items, name, console=console, transient=True, disable=not console.is_terminal)

@@ -54,7 +54,8 @@ class Data:
     files of unequal length, and damaged gzip, are always refused.
 
     Args:
-        train: the corpus to learn from. It is read several times, so it cannot be a pipe.
+        train: the corpus to learn from: FILE of lines source<TAB>target, or SOURCE,TARGET (two
+            files), or cmudict:train. It is read several times, so it cannot be a pipe.
         dev: the corpus that chooses among the states of the model during training.
         test: the corpus that `luong evaluate` takes where none is named.
         source: the source side.

@@ -56,15 +56,16 @@ def pairs(
     on_bad_line: Callable[[list[Problem]], None] = refuse,
 ) -> Iterator[Pair]:
     """The same as a stream, bad lines left to `on_bad_line`."""
-    empty = True
+    good = bad = 0
     for item in scan(corpus, max_length):
         if isinstance(item, Pair):
-            empty = False
+            good += 1
             yield item
         else:
+            bad += 1
             on_bad_line(item)
-    if empty:
-        raise ToolkitError(f"{corpus}: no pairs in it")
+    if not good:
+        raise ToolkitError(f"{corpus}: no pairs in it" + (f", {bad:,} bad lines" if bad else ""))
 
 
 def scan(corpus: str, max_length: int | None = None) -> Iterator[Pair | list[Problem]]:

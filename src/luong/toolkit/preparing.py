@@ -55,7 +55,7 @@ class Examples(Sequence[Example]):
             reader = pa.ipc.open_file(pa.memory_map(str(path)))
             batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
         except (pa.ArrowInvalid, OSError) as error:
-            raise ToolkitError(f"{path}: damaged, remove it ({error})") from error
+            raise ToolkitError(f"{path}: damaged, remove {path.parent} ({error})") from error
         self._sides = [
             [
                 _Lists(batch.column(i).offsets.to_numpy(), batch.column(i).values.to_numpy())
@@ -196,7 +196,7 @@ def _write(
 
 def _encode(pairs: Iterator[Pair], source: Vocabulary, target: Vocabulary, path: Path) -> None:
     """The symbols of `pairs` in an Arrow file, a record batch of two columns at a time."""
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
+    with path.open("wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
         for chunk in _chunks(pairs):
             sides = (
                 source.encode([pair.source for pair in chunk]),
@@ -282,7 +282,8 @@ def _refuse(problems: list[Problem]) -> None:
 
 def _remark(data: Data, folder: Path, console: Console) -> None:
     if _stored(folder):
-        _say(console, f"{data.train} has changed since it was prepared: preparing it again")
+        changed = f"{data.train}, or how it is read, has changed since it was prepared"
+        _say(console, f"{changed}: preparing it again")
     match corpus.files(data.train):
         case [source, target] if source.exists() and target.exists() and source.samefile(target):
             _say(console, f"{source} is both the source and the target")
@@ -301,4 +302,5 @@ def _progress(console: Console) -> Progress:
         TextColumn("left"),
         console=console,
         transient=True,
+        disable=not console.is_terminal,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -15,6 +16,7 @@ from luong.toolkit.errors import ToolkitError
 
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")  # in the order of PAD, START, END, UNKNOWN
 _ALL = 2**31  # the library's trainers want a number
+_NEVER = -1e6  # log-probability of a piece that no text is cut into
 _PIECES = 8000  # vocabulary_size of subwords where none is given
 
 
@@ -42,9 +44,10 @@ class Vocabulary:
         except ToolkitError:
             raise
         except Exception as error:  # tokenizers raises plain Exception
-            raise ToolkitError(f"no vocabulary of level {side.level}: {error}") from error
-        if subwords:  # in a tokenizer that takes no text for special symbols, as the trainer's does
-            return cls(_tokenizer(side, tokenizer.model))
+            wanted = f"no {side.level} vocabulary of {side.vocabulary_size or _PIECES} symbols"
+            raise ToolkitError(f"vocabulary_size: {wanted}: {error}") from error
+        if subwords:
+            return cls(_tokenizer(side, _subwords(tokenizer)))
         ranks = tokenizer.get_vocab()
         table = dict.fromkeys([*SPECIAL, *sorted(ranks, key=ranks.__getitem__)])
         symbols = {symbol: i for i, symbol in enumerate(islice(table, side.vocabulary_size))}
@@ -58,7 +61,7 @@ class Vocabulary:
             raise ToolkitError(f"{path}: not a vocabulary ({error})") from error
 
     def save(self, path: Path) -> None:
-        self.tokenizer.save(str(path))
+        path.write_text(self.tokenizer.to_str(pretty=True), encoding="utf-8")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -105,6 +108,16 @@ _MODELS: dict[str, Any] = {
     "bpe": lambda: models.BPE(unk_token=SPECIAL[UNKNOWN]),
     "unigram": models.Unigram,
 }
+
+
+def _subwords(trained: Tokenizer) -> Any:
+    """The pieces that were learnt, in a model that takes no text for a special symbol."""
+    learnt = json.loads(trained.to_str())["model"]
+    if learnt["type"] == "BPE":
+        merges = [(a, b) for a, b in learnt["merges"] if not any(s in a + b for s in SPECIAL)]
+        return models.BPE(learnt["vocab"], merges, unk_token=SPECIAL[UNKNOWN])
+    scores = [(piece, _NEVER if piece in SPECIAL else score) for piece, score in learnt["vocab"]]
+    return models.Unigram(scores, UNKNOWN, byte_fallback=False)
 
 
 def _tokenizer(side: Side, model: Any) -> Tokenizer:
