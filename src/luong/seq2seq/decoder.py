@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from luong._attention import Attention, AttentionalState
 from luong._mask import Memory
 from luong.seq2seq.dropout import Dropout
-from luong.seq2seq.recurrent import LayerState, advance, make_layers, run
+from luong.seq2seq.recurrent import LayerState, Stack, advance, run
 from luong.seq2seq.symbols import PAD
 
 
@@ -25,18 +25,14 @@ class State(NamedTuple):
 
     def select(self, sentences: Tensor) -> State:
         """The sentences of these rows of the batch: integers, or a bool per row."""
-        return self._take(sentences)
+        fed = None if self.attentional is None else self.attentional[sentences]
+        return State(tuple(x[:, sentences] for x in self.layers), self.position, fed)
 
     def reorder(self, parents: Tensor) -> State:
         """Of each sentence the hypotheses `parents` (batch, any number), again or not at all."""
         rows = torch.arange(len(parents), device=parents.device)[:, None]
-        return self._take(rows, parents)
-
-    def _take(self, *index: Tensor) -> State:
-        return self._replace(
-            layers=tuple(x[:, *index] for x in self.layers),
-            attentional=None if self.attentional is None else self.attentional[index],
-        )
+        fed = None if self.attentional is None else self.attentional[rows, parents]
+        return State(tuple(x[:, rows, parents] for x in self.layers), self.position, fed)
 
 
 class Step(NamedTuple):
@@ -83,7 +79,7 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(symbols, embedding_size, padding_idx=PAD)
         self.dropout = Dropout(dropout)
         bottom = embedding_size + hidden_size if input_feeding else embedding_size
-        self.layers = make_layers(cell, layers, bottom, hidden_size)
+        self.layers = Stack(cell, layers, bottom, hidden_size)
         self.attention = attention
         self.attentional = AttentionalState(memory_size, hidden_size, hidden_size)
         self.output = None if tied_embeddings else nn.Linear(hidden_size, symbols, bias=False)
@@ -121,14 +117,21 @@ class Decoder(nn.Module):
             return self.attentional(context, query), weights
 
         embedded = self.dropout(self.embedding(previous.flatten(0, 1)))
-        layers = [tuple(x.flatten(0, 1) for x in layer) for layer in zip(*state.layers, strict=True)]
+        layers = [
+            tuple(x.flatten(0, 1) for x in layer) for layer in zip(*state.layers, strict=True)
+        ]
         if state.attentional is None:
             attentional, weights = self._at_once(embedded, layers, state.position, attend)
         else:
-            attentional, weights = self._in_turn(embedded, layers, state, attend)
+            attentional, weights = self._in_turn(
+                embedded, layers, state.position, state.attentional, attend
+            )
         output = self.embedding if self.output is None else self.output
         last = State(
-            tuple(torch.stack(kind).unflatten(1, (batch, hypotheses)) for kind in zip(*layers)),
+            tuple(
+                torch.stack(kind).unflatten(1, (batch, hypotheses))
+                for kind in zip(*layers, strict=True)
+            ),
             state.position + n,
             None if state.attentional is None else attentional[:, -hypotheses:],
         )
@@ -144,23 +147,27 @@ class Decoder(nn.Module):
         return attend(hidden, position)
 
     def _in_turn(
-        self, embedded: Tensor, layers: list[LayerState], state: State, attend: _Attend
+        self,
+        embedded: Tensor,
+        layers: list[LayerState],
+        position: int,
+        attentional: Tensor,
+        attend: _Attend,
     ) -> tuple[Tensor, Tensor | None]:
-        """The same where each step waits for the last one's h~; what does not is done before."""
-        attentional, bottom = state.attentional, self.layers[0]
-        own, feeding = bottom.weight_ih_l0.split(
-            [embedded.shape[-1], bottom.weight_ih_l0.shape[1] - embedded.shape[-1]], 1
-        )
-        inputs = F.linear(embedded.transpose(0, 1), own, bottom.bias_ih_l0)
-        steps: list[Any] = []
-        for t, gates in enumerate(inputs.unbind()):
+        """The same where a step waits for the h~ of the last; what does not is done before."""
+        bottom, *above = self.layers
+        (weight, _, bias, _), *_ = bottom.all_weights
+        own, feeding = weight.tensor_split([embedded.shape[-1]], 1)
+        known = F.linear(embedded.transpose(0, 1), own, bias)
+        steps, attended = [], []
+        for t, gates in enumerate(known.unbind()):
             gates = torch.addmm(gates, attentional.flatten(0, 1), feeding.t())
-            for i, layer in enumerate(self.layers):
-                if i:
-                    below = self.dropout(layers[i - 1][0])
-                    gates = F.linear(below, layer.weight_ih_l0, layer.bias_ih_l0)
+            layers[0] = advance(bottom, gates, layers[0])
+            for i, layer in enumerate(above, 1):
+                (weight, _, bias, _), *_ = layer.all_weights
+                gates = F.linear(self.dropout(layers[i - 1][0]), weight, bias)
                 layers[i] = advance(layer, gates, layers[i])
-            attentional, weights = attend(layers[-1][0][:, None], state.position + t)
-            steps.append((attentional, weights))
-        attentional, weights = zip(*steps)
-        return torch.cat(attentional, 1), None if weights[0] is None else torch.cat(weights, 1)
+            attentional, weights = attend(layers[-1][0][:, None], position + t)
+            steps.append(attentional)
+            attended += [] if weights is None else [weights]
+        return torch.cat(steps, 1), torch.cat(attended, 1) if attended else None

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from luong._mask import positions
 from luong.seq2seq.dropout import Dropout
-from luong.seq2seq.recurrent import LayerState, make_layers, read
+from luong.seq2seq.recurrent import LayerState, Stack, read
 from luong.seq2seq.symbols import PAD
 
 
@@ -35,12 +35,10 @@ class Encoder(nn.Module):
         self.reverse = reverse
         self.embedding = nn.Embedding(symbols, embedding_size, padding_idx=PAD)
         self.dropout = Dropout(dropout)
-        self.layers = make_layers(
-            cell, layers, embedding_size, hidden_size, bidirectional=bidirectional
-        )
+        self.layers = Stack(cell, layers, embedding_size, hidden_size, bidirectional=bidirectional)
 
     def forward(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, list[LayerState]]:
-        """States of the top layer (batch, m + 1, hidden), and the last of each layer (batch, hidden).
+        """The top layer's states (batch, m + 1, hidden), and each layer's last (batch, hidden).
 
         source (batch, m + 1) holds symbols, END and padding; `lengths` (batch,) does not count END.
         """
@@ -64,34 +62,39 @@ def _reading(lengths: Tensor, m: int) -> Tensor:
 class Bridge(nn.Module):
     """The decoder's first state from the encoder's last, layers matched from the top.
 
-    As it is from one direction of the decoder's size, as in the paper; else through learned maps, a
-    layer's own: tanh(W h + b), and W c + b of LSTM cells. Layers of the decoder without a
-    counterpart start from zeros; the encoder's have no say.
+    As it is from one direction of the decoder's size, as in the paper; else (`learned`) through
+    maps, a layer's own: tanh(W h + b), and W c + b of LSTM cells. `more` layers of the decoder
+    have no counterpart, and start from zeros; lower layers of the encoder have no say.
     """
 
     def __init__(
-        self, encoder_size: int, hidden_size: int, *, matched: int, missing: int, maps: int
+        self,
+        encoder_size: int,
+        hidden_size: int,
+        *,
+        cell: str,
+        layers: int,
+        more: int,
+        learned: bool,
     ) -> None:
-        """`maps` is the number of maps of a layer: 0, or the number of its state's tensors."""
         super().__init__()
-        self.matched, self.missing = matched, missing
-        self.maps = nn.ModuleList(
-            nn.ModuleList(nn.Linear(encoder_size, hidden_size) for _ in range(maps))
-            for _ in range(matched)
+        self.more = more
+        tensors = 2 if cell == "lstm" else 1
+        self.layers = nn.ModuleList(
+            nn.ModuleList(nn.Linear(encoder_size, hidden_size) for _ in range(tensors * learned))
+            for _ in range(layers)
         )
 
     def forward(self, last: list[LayerState]) -> LayerState:
-        """Tensors (layers, batch, hidden), from the encoder's (batch, encoder_size)."""
-        states = [
-            _through(maps, state)
-            for maps, state in zip(self.maps, last[-self.matched :], strict=True)
-        ]
-        zeros = [tuple(torch.zeros_like(x) for x in states[0])] * self.missing
+        """Tensors (layers, batch, hidden_size), from (batch, encoder_size) of each layer."""
+        matched = last[-len(self.layers) :]
+        states = [_map(maps, state) for maps, state in zip(self.layers, matched, strict=True)]
+        zeros = [tuple(map(torch.zeros_like, states[0]))] * self.more
         return tuple(torch.stack(kind) for kind in zip(*zeros, *states, strict=True))
 
 
-def _through(maps: nn.ModuleList, state: LayerState) -> LayerState:
-    if not maps:
+def _map(maps: nn.Module, state: LayerState) -> LayerState:
+    if not isinstance(maps, nn.ModuleList) or not len(maps):
         return state
     hidden, *cell = (each(x) for each, x in zip(maps, state, strict=True))
     return torch.tanh(hidden), *cell

@@ -1,15 +1,15 @@
 """The model of Luong, Pham & Manning (2015), sections 2 and 3.
 
-    h_t   = stacked LSTM([y_{t-1}; h~_{t-1}], h_{t-1})    (h~ with input feeding only)
-    c_t   = Attention(h_t, encoder states)
-    h~_t  = tanh(W_c [c_t; h_t])            (eq. 5)
-    p(y_t | y_<t, x) = softmax(W_s h~_t)    (eq. 6)
+h_t   = LSTM([y_{t-1}; h~_{t-1}], h_{t-1})    stacked; h~ with input feeding alone
+c_t   = Attention(h_t, encoder states)
+h~_t  = tanh(W_c [c_t; h_t])                  (eq. 5)
+p(y_t | y_<t, x) = softmax(W_s h~_t)          (eq. 6)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from luong._attention import Attention
 from luong._mask import Memory
 from luong._score import Concat, Dot, General, Location, Scaled, ScaledDot, Score
+from luong._window import LocalMonotonic, LocalPredictive, Window
 from luong.seq2seq.decoder import Decoder
 from luong.seq2seq.decoder import State as State
 from luong.seq2seq.decoder import Step as Step
@@ -26,9 +27,38 @@ from luong.seq2seq.symbols import PAD as PAD
 from luong.seq2seq.symbols import START as START
 from luong.seq2seq.symbols import UNKNOWN as UNKNOWN
 
+T = TypeVar("T")
+
 
 class Seq2Seq(nn.Module):
-    """x"""
+    """Encoder and decoder. Symbols are integers, the first four being PAD, START, END, UNKNOWN.
+
+    The encoder reads the source's END, which is not attended unless `attend_end`. Positions are
+    those of the source as it stands, also where it is read backwards (`reverse_source`).
+
+    Args:
+        source_symbols, target_symbols: sizes of the vocabularies.
+        embedding_size: size of an embedded symbol, on both sides.
+        hidden_size: size of h_t and h~_t.
+        encoder_size: size of an encoder state, both directions together; None: hidden_size.
+        encoder_layers, decoder_layers: numbers of layers.
+        cell: "lstm" or "gru".
+        bidirectional: whether the encoder reads in both directions, each with half of encoder_size.
+        reverse_source: whether the encoder reads the last symbol first.
+        attend_end: whether the source's END is attended, and counted as a position.
+        score: "dot", "scaled_dot", "general", "concat" or "location".
+        learned_scale: whether the score gets a learned factor (`luong.Scaled`).
+        location_length: positions that the score "location" knows; later ones are not attended.
+        window: "global", "local_m" or "local_p".
+        half_width: the D of a local window, in source positions.
+        input_feeding: whether h~ is joined to the next input.
+        tied_embeddings: whether W_s is the matrix of the target embeddings.
+        dropout: probability, on vertical connections.
+        init_range: all weights and biases start uniform in ±init_range (0.1 in the paper); None: as
+            PyTorch's layers do.
+
+    Raises ValueError for sizes that do not go together and for names that are not in these lists.
+    """
 
     def __init__(
         self,
@@ -45,6 +75,10 @@ class Seq2Seq(nn.Module):
         reverse_source: bool = False,
         attend_end: bool = False,
         score: str = "general",
+        learned_scale: bool = False,
+        location_length: int = 100,
+        window: str = "global",
+        half_width: int | None = None,
         input_feeding: bool = False,
         tied_embeddings: bool = False,
         dropout: float = 0.1,
@@ -63,21 +97,50 @@ class Seq2Seq(nn.Module):
             reverse=reverse_source,
             dropout=dropout,
         )
-        self.bridge = Bridge(self.encoder, hidden_size, decoder_layers)
+        self.bridge = Bridge(
+            memory_size,
+            hidden_size,
+            layers=min(encoder_layers, decoder_layers),
+            more=max(0, decoder_layers - encoder_layers),
+            learned=bidirectional or memory_size != hidden_size,
+            cell=cell,
+        )
+        chosen = make_score(score, hidden_size, memory_size, location_length)
         self.decoder = Decoder(
             target_symbols,
             embedding_size,
             hidden_size,
             memory_size,
+            attention=Attention(
+                Scaled(chosen) if learned_scale else chosen,
+                window=make_window(window, hidden_size, half_width),
+            ),
             cell=cell,
             layers=decoder_layers,
-            attention=Attention(make_score(score, hidden_size, memory_size)),
             input_feeding=input_feeding,
             tied_embeddings=tied_embeddings,
             dropout=dropout,
         )
+        if init_range is not None:
+            self._start_uniform(init_range)
+
+    @property
+    def aligned(self) -> Literal["read", "predicted"]:
+        """The target symbol that the attention of a step is about, by the paper's footnote 14.
+
+        Step t reads symbol t - 1 and predicts symbol t. Content-based scores align the symbol that
+        is "read", "location" the one that is "predicted". (All weights that this package gives for
+        symbol t are those of step t, which predicts it, whatever the score.)
+        """
+        score = self.decoder.attention.score
+        score = score.score if isinstance(score, Scaled) else score
+        return "predicted" if isinstance(score, Location) else "read"
 
     def encode(self, source: Tensor, lengths: Tensor) -> tuple[Memory, State]:
+        """What the decoder needs of the source: the prepared states, and its first state.
+
+        source (batch, m + 1) holds symbols, END and padding; `lengths` (batch,) does not count END.
+        """
         states, last = self.encoder(source, lengths)
         if self.attend_end:
             lengths = lengths + 1
@@ -92,12 +155,45 @@ class Seq2Seq(nn.Module):
         logits: Tensor = self.decoder(previous, state, memory).logits
         return logits
 
+    @torch.no_grad()
+    def _start_uniform(self, limit: float) -> None:
+        for parameter in self.parameters():
+            if parameter.ndim:  # a learned scale still starts at 1
+                parameter.uniform_(-limit, limit)
+        for side in (self.encoder, self.decoder):
+            side.embedding.weight[PAD] = 0
 
-def make_score(name: str, query_size: int, key_size: int) -> Score:
+
+def make_score(name: str, query_size: int, key_size: int, location_length: int) -> Score:
+    """The score of that name."""
+    if name in ("dot", "scaled_dot") and query_size != key_size:
+        raise ValueError(
+            f"encoder_size: expected hidden_size = {query_size} with the score {name}, "
+            f"got {key_size}"
+        )
     scores: dict[str, Callable[[], Score]] = {
         "dot": Dot,
         "scaled_dot": ScaledDot,
         "general": lambda: General(query_size, key_size),
         "concat": lambda: Concat(query_size, key_size, query_size),
+        "location": lambda: Location(query_size, location_length),
     }
-    return scores[name]()
+    return choose("score", name, scores)()
+
+
+def make_window(name: str, query_size: int, half_width: int | None) -> Window | None:
+    """The window of that name; None for "global"."""
+    width = cast(int, half_width)  # a local window refuses None
+    windows: dict[str, Callable[[], Window | None]] = {
+        "global": lambda: None,
+        "local_m": lambda: LocalMonotonic(width),
+        "local_p": lambda: LocalPredictive(query_size, query_size, width),
+    }
+    return choose("window", name, windows)()
+
+
+def choose(argument: str, name: str, among: Mapping[str, T]) -> T:
+    """The one of that name, or an error that lists all."""
+    if name not in among:
+        raise ValueError(f"{argument}: expected one of {', '.join(among)}, got {name!r}")
+    return among[name]

@@ -5,11 +5,15 @@ The state of a layer is a tuple of tensors: (h, c) of LSTM cells, (h,) of GRU ce
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from luong import _check
 from luong._mask import positions
 
 Layer = nn.LSTM | nn.GRU
@@ -22,21 +26,36 @@ _HOLD = {
 }
 
 
-def make_layers(
-    cell: str, count: int, input_size: int, hidden_size: int, *, bidirectional: bool = False
-) -> nn.ModuleList:
-    """Layers to put on each other; with two directions, each has half of `hidden_size`."""
-    if cell not in CELLS:
-        raise ValueError(f"cell: expected one of {', '.join(CELLS)}, got {cell!r}")
-    return nn.ModuleList(
-        CELLS[cell](
-            hidden_size if i else input_size,
-            hidden_size // 2 if bidirectional else hidden_size,
-            batch_first=True,
-            bidirectional=bidirectional,
+class Stack(nn.ModuleList):
+    """Layers on each other; with two directions, each has half of `hidden_size`."""
+
+    def __init__(
+        self,
+        cell: str,
+        count: int,
+        input_size: int,
+        hidden_size: int,
+        *,
+        bidirectional: bool = False,
+    ) -> None:
+        if cell not in CELLS:
+            raise ValueError(f"cell: expected one of {', '.join(CELLS)}, got {cell!r}")
+        if bidirectional and hidden_size % 2:
+            raise ValueError(
+                f"hidden_size: expected an even number for two directions, got {hidden_size}"
+            )
+        super().__init__(
+            CELLS[cell](
+                hidden_size if i else input_size,
+                hidden_size // 2 if bidirectional else hidden_size,
+                batch_first=True,
+                bidirectional=bidirectional,
+            )
+            for i in range(_check.size("layers", count))
         )
-        for i in range(count)
-    )
+
+    def __iter__(self) -> Iterator[Layer]:
+        return (cast(Layer, layer) for layer in super().__iter__())
 
 
 def run(layer: Layer, inputs: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
@@ -52,7 +71,8 @@ def run(layer: Layer, inputs: Tensor, state: LayerState) -> tuple[Tensor, LayerS
 def advance(layer: Layer, gates: Tensor, state: LayerState) -> LayerState:
     """The state (rows, hidden) after one input x, given as `gates` W_ih x + b_ih."""
     hidden = state[0]
-    recurrent = F.linear(hidden, layer.weight_hh_l0, layer.bias_hh_l0)
+    (_, weight, _, bias), *_ = layer.all_weights
+    recurrent = F.linear(hidden, weight, bias)
     if isinstance(layer, nn.LSTM):
         i, f, g, o = (gates + recurrent).chunk(4, 1)
         cell = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
@@ -77,9 +97,7 @@ def read(layer: Layer, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, LayerSt
     return outputs, tuple(x.transpose(0, 1).flatten(1) for x in _as_state(last))
 
 
-def _read_held(
-    layer: Layer, inputs: Tensor, lengths: Tensor
-) -> tuple[Tensor, Tensor | LayerState]:
+def _read_held(layer: Layer, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | LayerState]:
     """`read` without packing, which is slow on the CPU.
 
     One more input feature is 1 at padding, where it shuts the gates that would change the state.
@@ -101,12 +119,10 @@ def _read_held(
 
 def _holding(layer: Layer) -> list[Tensor]:
     """The weights of a layer, with those of the feature that is 1 at padding."""
-    weights = []
-    for name, weight in layer.named_parameters():
-        if name.startswith("weight_ih"):
-            column = weight.new_tensor(_HOLD[type(layer)]).repeat_interleave(layer.hidden_size)
-            weight = torch.cat([weight, column[:, None]], 1)
-        weights.append(weight)
+    column = torch.tensor(_HOLD[type(layer)]).repeat_interleave(layer.hidden_size)[:, None]
+    weights: list[Tensor] = []
+    for own, *others in layer.all_weights:
+        weights += [torch.cat([own, column.to(own)], 1), *others]
     return weights
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,11 +95,4 @@ class Translator:
 
 def build_model(config: Config, source: Vocabulary, target: Vocabulary) -> Seq2Seq:
     """The model of a config, with fresh weights."""
-    return Seq2Seq(
-        len(source),
-        len(target),
-        embedding_size=config.model.embedding_size,
-        hidden_size=config.model.hidden_size,
-        score=config.model.score,
-        dropout=config.model.dropout,
-    )
+    return Seq2Seq(len(source), len(target), **asdict(config.model))
