@@ -80,12 +80,13 @@ def window(
     batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], index.shape[:-2])
     if chosen == "reference" or 0 in (query.numel(), key.numel(), index.numel()):
         return windows.formula(query, key, v, index.expand(*batch, *index.shape[-2:]))
+    n = query.shape[-2]
     _, (query, key, index) = band.common(query, key, index)
     if chosen == "numba":
         found = windows.compiled(query, key, v, index, _state(key, None, state))
     else:
         found = windows.blocked(query, key, v, index)
-    return found.reshape(*batch, *found.shape[-2:])
+    return found.reshape(*batch, n, found.shape[-1])
 
 
 def attend(

@@ -14,11 +14,13 @@ m - 1: positions past the sentence, which nobody attends to.)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from luong.kernels.batch import flatten
 from luong.kernels.dispatch import choose
@@ -39,9 +41,10 @@ def sums(weights: Tensor, x: Tensor, index: Tensor) -> Tensor:
 def rows(x: Tensor, index: Tensor) -> Tensor:
     """x[index]: x (*batch, m, d) -> (*batch, n, w, d)."""
     *batch, n, w = index.shape
-    flat = index.reshape(*batch, n * w, 1).expand(*batch, n * w, x.shape[-1])
-    x = x.expand(*batch, *x.shape[-2:])
-    return x.gather(-2, flat).reshape(*batch, n, w, x.shape[-1])
+    m, d = x.shape[-2:]
+    x, index = x.expand(*batch, m, d).reshape(-1, d), index.reshape(-1, n * w)
+    start = m * torch.arange(index.shape[0], device=index.device)[:, None]
+    return x.index_select(0, (index + start).flatten()).view(*batch, n, w, d)
 
 
 def plain_dots(query: Tensor, x: Tensor, index: Tensor) -> Tensor:
@@ -54,8 +57,16 @@ def plain_sums(weights: Tensor, x: Tensor, index: Tensor) -> Tensor:
 
 
 def common(left: Tensor, x: Tensor, index: Tensor) -> tuple[torch.Size, list[Tensor]]:
-    """The batch shape of all three, and each with it as one dimension."""
-    batch, (left, x, index, _) = flatten(left, x, index, None)
+    """The batch shape of all three, and each with it as one dimension.
+
+    Queries that share x become queries of one batch row.
+    """
+    batch = torch.broadcast_shapes(left.shape[:-2], x.shape[:-2], index.shape[:-2])
+    if math.prod(x.shape[:-2]) == 1:
+        n = left.shape[-2]
+        left, index = (y.expand(*batch, n, y.shape[-1]) for y in (left, index))
+        return batch, [y.reshape(1, -1, y.shape[-1]) for y in (left, x, index)]
+    _, (left, x, index, _) = flatten(left, x, index, None)
     return batch, [left, x, index]
 
 
@@ -68,13 +79,14 @@ def apply(function: Any, *inputs: Any) -> Tensor:
 def _by(
     function: Any, plain: Callable[..., Tensor], left: Tensor, x: Tensor, index: Tensor
 ) -> Tensor:
-    batch = torch.broadcast_shapes(left.shape[:-2], x.shape[:-2], index.shape[:-2])
     backend = choose("window", None, [left, x, index])
     if backend == "reference" or 0 in (left.numel(), x.numel(), index.numel()):
+        batch = torch.broadcast_shapes(left.shape[:-2], x.shape[:-2], index.shape[:-2])
         return plain(left, x, index.expand(*batch, *index.shape[-2:]))
-    _, (left, x, index) = common(left, x, index)
+    n = left.shape[-2]
+    batch, (left, x, index) = common(left, x, index)
     found = apply(function, left, x, index[..., 0], index.shape[-1], backend)
-    return found.reshape(*batch, *found.shape[-2:])
+    return found.reshape(*batch, n, found.shape[-1])
 
 
 class _Dots(torch.autograd.Function):
@@ -136,38 +148,36 @@ class _Spread(torch.autograd.Function):
 
 
 def _run(name: str, left: Tensor, x: Tensor, first: Tensor, size: int, backend: str) -> Tensor:
+    """The formula `name` of (b, ...) tensors; `size` is the one that they do not have."""
     if backend == "numba":
         from luong.kernels.band import compiled
 
         return compiled.run(name, left, x, first, size)
-    return _BLOCKED[name](left, x, first, size)
+    if name == "sums":
+        return _bags(left, x, first)
+    left, x = (y.clone() if y.is_inference() else y for y in (left, x))  # autograd refuses those
+    with torch.inference_mode(False), torch.enable_grad():
+        if name == "dots":
+            wanted = x.new_zeros(*left.shape[:2], size, requires_grad=True)
+            found = torch.autograd.grad(_bags(wanted, x, first), wanted, left)
+        else:
+            wanted = x.new_zeros(x.shape[0], size, x.shape[2], requires_grad=True)
+            found = torch.autograd.grad(_bags(left, wanted, first), wanted, x)
+    return found[0]
 
 
-def _blocked_dots(query: Tensor, x: Tensor, first: Tensor, w: int) -> Tensor:
-    out = query.new_empty(*query.shape[:2], w)
-    for part, index in blocks(first, w, x):
-        out[:, part] = torch.matmul(rows(x, index), query[:, part, :, None])[..., 0]
-    return out
-
-
-def _blocked_sums(weights: Tensor, x: Tensor, first: Tensor, d: int) -> Tensor:
-    out = weights.new_empty(*weights.shape[:2], d)
-    for part, index in blocks(first, weights.shape[-1], x):
-        out[:, part] = torch.matmul(weights[:, part, None], rows(x, index))[..., 0, :]
-    return out
-
-
-def _blocked_spread(weights: Tensor, x: Tensor, first: Tensor, m: int) -> Tensor:
-    b, _, d = x.shape
-    out = x.new_zeros(b * m, d)
-    start = m * torch.arange(b, device=x.device)[:, None, None]
-    for part, index in blocks(first, weights.shape[-1], x):
-        pieces = weights[:, part, :, None] * x[:, part, None]
-        out.index_add_(0, (index + start).flatten(), pieces.reshape(-1, d))
-    return out.view(b, m, d)
-
-
-_BLOCKED = {"dots": _blocked_dots, "sums": _blocked_sums, "spread": _blocked_spread}
+def _bags(weights: Tensor, x: Tensor, first: Tensor) -> Tensor:
+    """`sums` by PyTorch's own kernel for them, whose derivatives are `dots` and `spread`."""
+    (b, m, d), w = x.shape, weights.shape[-1]
+    start = first + m * torch.arange(b, device=first.device)[:, None]
+    index = start[..., None] + torch.arange(w, device=first.device)
+    found: Tensor = F.embedding_bag(
+        index.flatten(0, 1),
+        x.reshape(b * m, d),
+        per_sample_weights=weights.reshape(-1, w),
+        mode="sum",
+    )
+    return found.view(b, -1, d)
 
 
 def blocks(first: Tensor, w: int, x: Tensor) -> Iterator[tuple[slice, Tensor]]:
