@@ -21,6 +21,7 @@ usage: luong VERB ...
   translate  a line out for every line in
   evaluate   error rates on pairs that the model has not seen
   plot       an alignment as a picture
+  check      everything wrong with a corpus, by file and line
 
 `luong VERB --help` tells more. `--debug` shows where an error came from. For example:
 
@@ -29,7 +30,7 @@ usage: luong VERB ...
 """
 
 
-VERBS = ("train", "translate", "evaluate", "plot")
+VERBS = ("train", "translate", "evaluate", "plot", "check")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
