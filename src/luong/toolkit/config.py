@@ -85,25 +85,81 @@ class Data:
 
 @dataclass
 class Model:
-    """The shape of the model.
+    """The shape of the model (Luong et al. 2015, sections 2 and 3).
 
     Args:
         embedding_size: size of an embedded symbol.
-        hidden_size: size of a decoder state; each direction of the encoder has half of it.
+        hidden_size: size of a decoder state.
+        encoder_size: size of an encoder state, both directions together; null is hidden_size.
+        encoder_layers: layers of the encoder, from 1 to 4.
+        decoder_layers: layers of the decoder, from 1 to 4.
+        cell: the cells of both.
+        bidirectional: whether the encoder reads in both directions, each with half of encoder_size.
+        reverse_source: whether the encoder reads the last symbol first.
+        attend_end: whether the decoder may attend to the end of the source.
         score: the attention's score function.
-        dropout: on embeddings, decoder states and attentional states.
+        learned_scale: whether the score gets a learned factor, initially 1.
+        location_length: for score location, positions it knows; later ones are not attended.
+        window: the part of the source that is attended; local_m moves on with the target, local_p
+            predicts its place.
+        half_width: for local windows, positions to each side of their centre.
+        input_feeding: whether the attentional state is joined to the next input.
+        tied_embeddings: whether the output matrix is that of the target embeddings.
+        dropout: on the inputs of all layers, on queries and on attentional states.
+        init_range: weights start uniform in plus or minus this (0.1 in the paper); null: as PyTorch
+            starts its layers.
     """
 
     embedding_size: int = 128
     hidden_size: int = 256
-    score: Literal["dot", "scaled_dot", "general", "concat"] = "general"
+    encoder_size: int | None = None
+    encoder_layers: int = 1
+    decoder_layers: int = 1
+    cell: Literal["lstm", "gru"] = "lstm"
+    bidirectional: bool = True
+    reverse_source: bool = False
+    attend_end: bool = False
+    score: Literal["dot", "scaled_dot", "general", "concat", "location"] = "general"
+    learned_scale: bool = False
+    location_length: int = 100
+    window: Literal["global", "local_m", "local_p"] = "global"
+    half_width: int | None = None
+    input_feeding: bool = False
+    tied_embeddings: bool = False
     dropout: float = 0.1
+    init_range: float | None = None
 
     def __post_init__(self) -> None:
-        require("model.embedding_size", self.embedding_size, "at least 1", self.embedding_size >= 1)
-        even = self.hidden_size >= 2 and self.hidden_size % 2 == 0
-        require("model.hidden_size", self.hidden_size, "an even number, at least 2", even)
-        require("model.dropout", self.dropout, "from 0 to below 1", 0 <= self.dropout < 1)
+        for name in ("embedding_size", "hidden_size", "location_length"):
+            self._require(name, "at least 1", getattr(self, name) >= 1)
+        for name in ("encoder_layers", "decoder_layers"):
+            self._require(name, "from 1 to 4", 1 <= getattr(self, name) <= 4)
+        self._require("dropout", "from 0 to below 1", 0 <= self.dropout < 1)
+        positive = self.init_range is None or 0 < self.init_range < math.inf
+        self._require("init_range", "null, or above 0 and finite", positive)
+        self._require_fitting_sizes()
+        width = self.half_width
+        if self.window == "global":
+            self._require("half_width", "null, with model.window global", width is None)
+        else:
+            fits = width is not None and width >= 1
+            self._require("half_width", f"at least 1, with model.window {self.window}", fits)
+
+    def _require_fitting_sizes(self) -> None:
+        name = "hidden_size" if self.encoder_size is None else "encoder_size"
+        size = getattr(self, name)
+        self._require(name, "at least 1", size >= 1)
+        even = not self.bidirectional or size % 2 == 0
+        self._require(name, "an even number, with model.bidirectional true", even)
+        if self.score in ("dot", "scaled_dot"):
+            expected = f"{self.hidden_size}, the hidden_size, with model.score {self.score}"
+            self._require(name, expected, size == self.hidden_size)
+        if self.tied_embeddings:
+            expected = f"{self.hidden_size}, the hidden_size, with model.tied_embeddings true"
+            self._require("embedding_size", expected, self.embedding_size == self.hidden_size)
+
+    def _require(self, name: str, expected: str, holds: bool) -> None:
+        require(f"model.{name}", getattr(self, name), expected, holds)
 
 
 @dataclass
