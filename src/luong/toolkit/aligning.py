@@ -1,9 +1,10 @@
 """Word alignment by forced decoding: which source word the model attends to for each target word.
 
 At step t the decoder reads y_(t-1), attends with weights a_t, and predicts y_t. Which of the two
-words a_t belongs to depends on the score (Luong et al. 2015, footnote 14): content-based scores
-align the word that was read, location-based ones the word that was predicted. `rows` is the one
-place that knows of this.
+words a_t belongs to is a question of the model. Luong et al. (2015, footnote 14) gave a_t to the
+word that was read where the score is content-based, to the one predicted where it is location.
+Here it belongs to the word predicted, whatever the score: models whose encoder reads in both
+directions attend to what they are about to say. `rows` is the one place that knows of this.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from luong.toolkit.errors import ToolkitError
 from luong.toolkit.links import Link, join
 from luong.toolkit.translating import Translator
 
-Step = Literal["auto", "read", "predicted"]
+Step = Literal["predicted", "read", "paper"]
 Steps = TypeVar("Steps", Tensor, list[list[int]])
 
 _POOL = 4096  # pairs that are read ahead, so that pairs of similar length go together
@@ -47,26 +48,21 @@ def read(source: Path, target: Path) -> Iterator[Pair]:
         )
 
 
-def resolve(step: Step, attention: Attention) -> Step:
-    """The step whose weights a target word gets; "auto" as in the paper, by the kind of score."""
-    if step != "auto":
-        return step
-    score = attention.score
-    while isinstance(score, Scaled):
-        score = score.score
-    return "predicted" if isinstance(score, Location) else "read"
+def rows(steps: Steps, count: int, step: Step, attention: Attention) -> Steps:
+    """What belongs to each of `count` target words, of what all steps of a pair have.
 
-
-def rows(steps: Steps, step: Step) -> Steps:
-    """What belongs to each of n target words, of what the n + 1 steps of a pair have.
-
-    The first step reads START and predicts the first word; the last one reads the last word and
-    predicts end-of-sentence. "predicted" gives each word the step that predicted it, "read" the one
-    after, which read it. `steps` is weights (n + 1, m), or a list.
+    The first step reads START and predicts the first word; the one after the last word's reads it
+    and predicts end-of-sentence. "predicted" gives each word the step that predicted it, "read" the
+    one that read it, and "paper" one of the two, by the kind of score. `steps` is weights
+    (count + 1, m), or a list.
     """
-    if step == "auto":
-        raise ValueError("step: expected 'read' or 'predicted'; `resolve` decides on 'auto'")
-    return steps[1:] if step == "read" else steps[:-1]
+    if step == "paper":
+        score = attention.score
+        while isinstance(score, Scaled):
+            score = score.score
+        step = "predicted" if isinstance(score, Location) else "read"
+    first = 1 if step == "read" else 0
+    return steps[first : first + count]
 
 
 def linked(weights: Tensor, threshold: float | None = None) -> list[list[int]]:
@@ -91,12 +87,12 @@ def align(
     translator: Translator,
     pairs: Iterable[Pair],
     *,
-    step: Step = "auto",
+    step: Step = "predicted",
     threshold: float | None = None,
     batch_size: int = 64,
 ) -> Iterator[set[Link]]:
     """The links between the pieces of each pair, in order, in bounded memory."""
-    step = resolve(step, translator.model.decoder.attention)
+    attention = translator.model.decoder.attention
     stream = iter(pairs)
     while pool := list(islice(stream, _POOL)):
         examples = encode(translator, pool)
@@ -107,7 +103,7 @@ def align(
                 for steps, part in zip(found, weights, strict=True):
                     steps += linked(part, threshold)
             for k, steps in zip(chunk, found, strict=True):
-                words = enumerate(rows(steps, step))
+                words = enumerate(rows(steps, len(examples[k].target) - 1, step, attention))
                 results[k] = {(i, j) for j, sources in words for i in sources}
         yield from results
 
@@ -118,7 +114,7 @@ def align_both(
     pairs: Iterable[Pair],
     *,
     how: str,
-    step: Step = "auto",
+    step: Step = "predicted",
     threshold: float | None = None,
     batch_size: int = 64,
 ) -> Iterator[Set[Link]]:
@@ -137,9 +133,10 @@ def align_both(
         yield join(there, {(i, j) for j, i in back}, how)
 
 
-def attended(translator: Translator, pair: Pair) -> Tensor:
-    """What each of the n + 1 steps of a forced pair attends to: weights (n + 1, m), for `rows`."""
-    return torch.cat([part for (part,) in blocks(translator, encode(translator, [pair]))])
+def attended(translator: Translator, example: Example, step: Step = "predicted") -> Tensor:
+    """The weights (n, m) of each target word of a pair that has no empty side."""
+    steps = torch.cat([part for (part,) in blocks(translator, [example])])
+    return rows(steps, len(example.target) - 1, step, translator.model.decoder.attention)
 
 
 def encode(translator: Translator, pairs: Sequence[Pair]) -> list[Example]:

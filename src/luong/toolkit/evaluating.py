@@ -128,8 +128,8 @@ def perplexity(translator: Translator, pairs: Sequence[Pair], batch_size: int = 
 def by_length(found: Sequence[Answer], count: int) -> Iterator[Bucket]:
     """About `count` ranges of source length, in pieces, with about as many sources in each."""
     lengths = np.array([len(answer.source.pieces) for answer in found])
-    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, count + 1), method="lower"))
-    for low, high in zip([edges[0] - 1, *edges[:-1]], edges, strict=True):
+    edges = np.unique(np.quantile(lengths, np.arange(1, count + 1) / count, method="lower"))
+    for low, high in zip([-1, *edges[:-1]], edges, strict=True):
         rows = (lengths > low) & (lengths <= high)
         if rows.any():
             yield Bucket(int(lengths[rows].min()), int(lengths[rows].max()), rows)

@@ -27,10 +27,10 @@ def run(argv: Sequence[str]) -> None:
     parser.add_argument("--output", type=Path, help="where to write; the default is stdout")
     parser.add_argument(
         "--step",
-        choices=("auto", "read", "predicted"),
-        default="auto",
-        help="whose weights a target word gets: those of the step that read it, or of the one that "
-        "predicted it; auto: predicted where the score is location, read where it is another",
+        choices=("predicted", "read", "paper"),
+        default="predicted",
+        help="whose weights a target word gets: those of the step that predicted it, or of the one "
+        "that read it; paper: read, where the score is not location",
     )
     parser.add_argument(
         "--threshold",
