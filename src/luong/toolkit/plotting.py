@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from luong.toolkit import fonts
@@ -77,6 +76,8 @@ def plot_alignment(
     """
     picture = _picture(weights, source, target)
     if ax is None:
+        from matplotlib import pyplot  # chooses a backend when it is imported
+
         _, ax = pyplot.subplots(figsize=_size(picture), layout="constrained")
     columns, rows = fonts.labels(picture.source), fonts.labels(picture.target)
     text: dict[str, Any] = {

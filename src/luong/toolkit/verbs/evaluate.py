@@ -220,19 +220,13 @@ def _print(
 
 
 def _print_table(measurements: Sequence[Measurement], buckets: Sequence[Bucket]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("source length", "sources", box=SIMPLE_HEAD)
-    for m in measurements:
-        table.add_column((NAMES | PLAIN)[m.name], justify="right")
+    rows = [["source length", "sources", *((NAMES | PLAIN)[m.name] for m in measurements)]]
     for b in buckets:
         scores = [_number(m, m.of(b.rows)) for m in measurements]
-        table.add_row(f"{b.shortest} to {b.longest}", f"{b.rows.sum():,}", *scores)
-    for column in table.columns[:2]:
-        column.justify = "right"
-    Console(highlight=False).print(table)
+        rows.append([f"{b.shortest} to {b.longest}", f"{b.rows.sum():,}", *scores])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("   ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
 
 
 def _number(measurement: Measurement, value: float) -> str:
