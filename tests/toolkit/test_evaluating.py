@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from conftest import Run, spell
 from luong.seq2seq.model import START
-from luong.toolkit import batches, evaluating
+from luong.toolkit import batches, evaluating, measures
 from luong.toolkit.corpus import Pair
 from luong.toolkit.errors import ToolkitError, UsageError
 from luong.toolkit.measures import EDIT_RATES, Answer, Measurement, Text, measure
@@ -41,7 +41,7 @@ def texts(line: str) -> Text:
 
 
 def answers() -> list[Answer]:
-    return evaluating.given(OUTPUTS, REFERENCES)
+    return measures.given(OUTPUTS, REFERENCES)
 
 
 def test_rates_worked_by_hand() -> None:
@@ -66,10 +66,10 @@ def test_rates_worked_by_hand() -> None:
 
 def test_an_edit_is_an_edit() -> None:
     """Not a transposition, as in Damerau's distance; nor a substitution counted twice."""
-    (found,) = (evaluating.given(["a b c"], [["b a d"]]),)
+    (found,) = (measures.given(["a b c"], [["b a d"]]),)
     assert measure("per", found).of() == pytest.approx(100)
-    assert measure("per", evaluating.given(["a b"], [["a b c d"]])).of() == pytest.approx(50)
-    assert measure("per", evaluating.given(["a b c d"], [["a b"]])).of() == pytest.approx(100)
+    assert measure("per", measures.given(["a b"], [["a b c d"]])).of() == pytest.approx(50)
+    assert measure("per", measures.given(["a b c d"], [["a b"]])).of() == pytest.approx(100)
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
@@ -93,7 +93,7 @@ def test_scores_are_sacrebleus(name: str, metric: type, lowercase: bool) -> None
 
 def test_bleu_worked_by_hand() -> None:
     """Precisions 4/5, 3/4, 2/3, 1/2, and no brevity penalty."""
-    found = evaluating.given(["a b c d x"], [["a b c d e"]])
+    found = measures.given(["a b c d x"], [["a b c d e"]])
     expected = 100 * math.exp(sum(map(math.log, (4 / 5, 3 / 4, 2 / 3, 1 / 2))) / 4)
     assert measure("bleu", found, tokenize="none").of() == pytest.approx(expected)
     assert "tok:none" in str(measure("bleu", found, tokenize="none").signature)
@@ -125,24 +125,24 @@ def test_intervals() -> None:
 
 
 def test_equal_sources_are_one() -> None:
-    found = evaluating.given(["x", "y", "x"], [["x"], ["z"], ["w"]], ["a", "b", "a"])
+    found = measures.given(["x", "y", "x"], [["x"], ["z"], ["w"]], ["a", "b", "a"])
     assert [len(answer.references) for answer in found] == [2, 1]
     assert measure("exact", found).of() == 50
     with pytest.raises(ToolkitError, match=r"output 3: 'v', but for the same source, 'a', .* 'x'"):
-        evaluating.given(["x", "y", "v"], [["x"], ["z"], ["w"]], ["a", "b", "a"])
+        measures.given(["x", "y", "v"], [["x"], ["z"], ["w"]], ["a", "b", "a"])
 
 
 def test_ranges_of_length() -> None:
     lines = ["a " * length for length in (1, 1, 1, 1, 2, 3, 3, 4, 9, 30)]
-    found = evaluating.given(lines, [[line] for line in lines])
-    buckets = list(evaluating.by_length(found, 3))
+    found = measures.given(lines, [[line] for line in lines])
+    buckets = list(measures.by_length(found, 3))
     assert [(b.shortest, b.longest, b.rows.sum()) for b in buckets] == [
         (1, 1, 4),
         (2, 3, 3),
         (4, 30, 3),
     ]
     assert sum(b.rows for b in buckets).tolist() == [1] * 10
-    (all_,) = evaluating.by_length(found[:3], 5)
+    (all_,) = measures.by_length(found[:3], 5)
     assert (all_.shortest, all_.longest, all_.rows.sum()) == (1, 1, 3)
 
 
@@ -230,7 +230,7 @@ def test_given_hypotheses(run: Run, tmp_path: Path) -> None:
     assert done.stdout.splitlines()[1].startswith("BLEU ")
     done = run("evaluate", "--hypotheses", out, "--target", one, "--lines=words")
     assert done.stdout.splitlines()[1] == "WER 50.00 %   PER 33.33 %"
-    for path in (one, two, source):
+    for path in (two, source):
         path.write_text("a\n" * 3)
         done = run("evaluate", "--hypotheses", out, "--target", one, two, "--source", source)
         message = f"{out} has 2 lines, {path} has 3: they should agree"

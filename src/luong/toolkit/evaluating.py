@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch.nn import functional as F
 
@@ -13,7 +12,6 @@ from luong.seq2seq.model import PAD
 from luong.toolkit import batches
 from luong.toolkit.batches import Example
 from luong.toolkit.corpus import Pair
-from luong.toolkit.errors import ToolkitError
 from luong.toolkit.measures import Answer, Measurement, Text, measure
 from luong.toolkit.measures import perplexity as perplexity_of
 from luong.toolkit.translating import Translator
@@ -28,14 +26,6 @@ class Evaluation(NamedTuple):
     per: float
     exact: float
     bleu: float
-
-
-class Bucket(NamedTuple):
-    """The sources of a range of lengths."""
-
-    shortest: int
-    longest: int
-    rows: np.ndarray[tuple[int], np.dtype[np.bool_]]  # (sources,)
 
 
 def evaluate(translator: Translator, pairs: Sequence[Pair], **options: int) -> Evaluation:
@@ -70,31 +60,6 @@ def answers(translator: Translator, pairs: Iterable[Pair], **options: int) -> li
     ]
 
 
-def given(
-    outputs: Sequence[str],
-    references: Sequence[Sequence[str]],
-    sources: Sequence[str] | None = None,
-) -> list[Answer]:
-    """Outputs that came from elsewhere, beside one or more references each; a piece is a word.
-
-    With `sources`, equal ones are one, with the references of all. Without, the first reference
-    stands for the source.
-    """
-    found: dict[object, Answer] = {}
-    for k, (output, lines) in enumerate(zip(outputs, references, strict=True)):
-        source = sources[k] if sources else lines[0]
-        answer = Answer(_words(source), _words(output), [*map(_words, lines)])
-        before = found.setdefault(source if sources else k, answer)
-        if before.output != answer.output:
-            raise ToolkitError(
-                f"output {k + 1}: {output[:80]!r}, but for the same source, {source[:80]!r}, "
-                f"an earlier one is {before.output.line[:80]!r}"
-            )
-        if before is not answer:
-            found[source] = before._replace(references=[*before.references, *answer.references])
-    return list(found.values())
-
-
 def group(vocabulary: Vocabulary, pairs: Iterable[Pair]) -> dict[str, list[Text]]:
     """The references of each source."""
     references: dict[str, list[Text]] = {}
@@ -123,17 +88,3 @@ def perplexity(translator: Translator, pairs: Sequence[Pair], batch_size: int = 
             total, symbols = losses[pairs[k].source]
             losses[pairs[k].source] = total + loss, symbols + len(targets[k])
     return perplexity_of(losses.values())
-
-
-def by_length(found: Sequence[Answer], count: int) -> Iterator[Bucket]:
-    """About `count` ranges of source length, in pieces, with about as many sources in each."""
-    lengths = np.array([len(answer.source.pieces) for answer in found])
-    edges = np.unique(np.quantile(lengths, np.arange(1, count + 1) / count, method="lower"))
-    for low, high in zip([-1, *edges[:-1]], edges, strict=True):
-        rows = (lengths > low) & (lengths <= high)
-        if rows.any():
-            yield Bucket(int(lengths[rows].min()), int(lengths[rows].max()), rows)
-
-
-def _words(line: str) -> Text:
-    return Text(line, line.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 import warnings
 from collections.abc import Iterable, Sequence
@@ -54,7 +55,8 @@ def _visible(character: str) -> str:
 def families(texts: Iterable[str]) -> list[str]:
     """Fonts that together have every character of `texts`; a warning for those that none has."""
     texts = list(texts)
-    missing = {ord(character) for text in texts for character in text if character.isprintable()}
+    characters = {character for text in texts for character in text}
+    missing = {ord(c) for c in characters if unicodedata.category(c) not in ("Cc", "Cf")}
     default = font_manager.FontProperties().get_name()
     chosen: list[str] = []
     for entry in sorted(
@@ -81,7 +83,7 @@ def _warn_of_missing(codes: Iterable[int]) -> None:
     """One warning for each script."""
     scripts: dict[str, list[str]] = {}
     for code in sorted(codes):
-        script = unicodedata.name(chr(code), f"U+{code:04X}").partition(" ")[0].partition("-")[0]
+        script = re.split("[ -]", unicodedata.name(chr(code), f"U+{code:04X}"))[0]
         scripts.setdefault(script, []).append(chr(code))
     for script, characters in scripts.items():
         some = " ".join(characters[:8]) + (" ..." if len(characters) > 8 else "")

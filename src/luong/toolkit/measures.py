@@ -5,7 +5,7 @@ So a score of the whole, of the sources of some length, and of a bootstrap sampl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from luong.toolkit.errors import UsageError
+from luong.toolkit.errors import ToolkitError, UsageError
 
 Numbers = NDArray[np.float64]
 
@@ -34,6 +34,14 @@ class Answer(NamedTuple):
     source: Text
     output: Text
     references: Sequence[Text]  # one or more
+
+
+class Bucket(NamedTuple):
+    """The sources of a range of lengths."""
+
+    shortest: int
+    longest: int
+    rows: NDArray[np.bool_]  # (sources,)
 
 
 class Measurement(NamedTuple):
@@ -58,6 +66,41 @@ class Measurement(NamedTuple):
         tail = 50 * (1 - level)
         low, high = np.percentile(scores, [tail, 100 - tail])
         return float(low), float(high)
+
+
+def given(
+    outputs: Sequence[str],
+    references: Sequence[Sequence[str]],
+    sources: Sequence[str] | None = None,
+) -> list[Answer]:
+    """Outputs that came from elsewhere, beside one or more references each; a piece is a word.
+
+    With `sources`, equal ones are one, with the references of all. Without, the first reference
+    stands for the source.
+    """
+    found: dict[object, Answer] = {}
+    for k, (output, lines) in enumerate(zip(outputs, references, strict=True)):
+        source = sources[k] if sources else lines[0]
+        answer = Answer(_words(source), _words(output), [*map(_words, lines)])
+        before = found.setdefault(source if sources else k, answer)
+        if before.output != answer.output:
+            raise ToolkitError(
+                f"output {k + 1}: {output[:80]!r}, but for the same source, {source[:80]!r}, "
+                f"an earlier one is {before.output.line[:80]!r}"
+            )
+        if before is not answer:
+            found[source] = before._replace(references=[*before.references, *answer.references])
+    return list(found.values())
+
+
+def by_length(found: Sequence[Answer], count: int) -> Iterator[Bucket]:
+    """About `count` ranges of source length, in pieces, with about as many sources in each."""
+    lengths = np.array([len(answer.source.pieces) for answer in found])
+    edges = np.unique(np.quantile(lengths, np.arange(1, count + 1) / count, method="lower"))
+    for low, high in zip([-1, *edges[:-1]], edges, strict=True):
+        rows = (lengths > low) & (lengths <= high)
+        if rows.any():
+            yield Bucket(int(lengths[rows].min()), int(lengths[rows].max()), rows)
 
 
 def measure(
@@ -103,6 +146,10 @@ def perplexity(losses: Iterable[tuple[float, int]]) -> Measurement:
     """
     numbers = np.array(list(losses), dtype=np.float64)
     return Measurement("perplexity", numbers, lambda sums: float(np.exp(sums[0] / sums[1])))
+
+
+def _words(line: str) -> Text:
+    return Text(line, line.split())
 
 
 def _closest(answer: Answer, units: Callable[[Text], Sequence[str]]) -> tuple[int, int]:

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
     from luong.toolkit.corpus import Pair
-    from luong.toolkit.evaluating import Bucket
-    from luong.toolkit.measures import Answer, Measurement
+    from luong.toolkit.measures import Answer, Bucket, Measurement
 
 # with a per cent sign, or without
 NAMES = {"wer": "WER", "per": "PER", "cer": "CER", "exact": "exact"}
@@ -100,7 +99,7 @@ def _outputs(arguments: Namespace) -> None:
     name, found, measurements = (_given if arguments.hypotheses else _translated)(arguments)
     buckets: list[Bucket] = []
     if arguments.by_length:
-        from luong.toolkit.evaluating import by_length
+        from luong.toolkit.measures import by_length
 
         buckets = list(by_length(found, arguments.by_length))
     intervals = {
@@ -116,8 +115,8 @@ def _given(arguments: Namespace) -> tuple[str, list[Answer], list[Measurement]]:
     if arguments.model or arguments.data or not arguments.target:
         raise UsageError("--hypotheses are measured against --target, without a model")
 
-    from luong.toolkit import evaluating
     from luong.toolkit.corpus import lines
+    from luong.toolkit.measures import given
 
     files = {str(path): list(lines(path)) for path in arguments.target}
     outputs = list(lines(arguments.hypotheses))
@@ -130,7 +129,7 @@ def _given(arguments: Namespace) -> tuple[str, list[Answer], list[Measurement]]:
         )
     if not outputs:
         raise ToolkitError(f"{arguments.hypotheses}: no lines in it")
-    found = evaluating.given(outputs, [*zip(*files.values(), strict=True)], sources)
+    found = given(outputs, [*zip(*files.values(), strict=True)], sources)
     kind = arguments.lines or "sentences"
     names = _chosen(arguments.metrics or DEFAULTS[kind], [*NAMES, *PLAIN][:-1])
     return str(arguments.hypotheses), found, _measured(arguments, names, found, kind)
