@@ -250,7 +250,7 @@ def warned(texts: list[str]) -> list[str]:
 
 
 def test_scripts_that_no_font_has_are_named() -> None:
-    hangul, ideographs, none = warned(["a국어語", "\U0010fffd"])  # one a script
+    ideographs, hangul, none = warned(["a국어語", "\U0010fffd"])  # one a script
     assert "no font on this machine has 국 어 (HANGUL): drawn as boxes" in hangul
     assert hangul.endswith("such as Noto Sans CJK KR")
     assert "has 語 (CJK): drawn as boxes" in ideographs
