@@ -10,16 +10,15 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from luong.toolkit import fonts
 from luong.toolkit.errors import ToolkitError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
 _CELL = 0.42  # inches
@@ -74,6 +73,8 @@ def plot_alignment(
     Raises:
         ValueError: the tokens do not fit the weights, or there are none.
     """
+    from luong.toolkit import fonts
+
     picture = _picture(weights, source, target)
     if ax is None:
         from matplotlib import pyplot  # chooses a backend when it is imported
@@ -117,7 +118,7 @@ def sheet(
         widths[column] = max(widths[column], left + _CELL * len(picture.source) + 0.2)
         heights[row] = max(heights[row], above + _CELL * len(picture.target) + below)
     total = sum(widths), sum(heights)
-    figure = Figure(figsize=total)
+    figure = _figure(*total)
     for k, (picture, (left, above)) in enumerate(zip(pictures, margins, strict=True)):
         row, column = divmod(k, columns)
         size = _CELL * len(picture.source), _CELL * len(picture.target)
@@ -139,7 +140,7 @@ def curves(path: Path) -> Figure:
             panels.setdefault(re.sub("^(train|dev)_", "", name), []).append(name)
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
-    figure = Figure(figsize=(4.2 * columns, 3.2 * rows), layout="constrained")
+    figure = _figure(4.2 * columns, 3.2 * rows, layout="constrained")
     for k, (title, names) in enumerate(panels.items()):
         ax = figure.add_subplot(rows, columns, k + 1)
         for name in names:
@@ -156,7 +157,7 @@ def curves(path: Path) -> Figure:
 def figure_of(picture: Alignment, title: str | None = None) -> Figure:
     """One alignment and its scale."""
     width, height = _size(picture)
-    figure = Figure(figsize=(width + 0.9, max(height, 2.0)), layout="constrained")
+    figure = _figure(width + 0.9, max(height, 2.0), layout="constrained")
     plot_alignment(picture, ax=figure.subplots(), title=title, colorbar=True)
     return figure
 
@@ -192,6 +193,12 @@ def _picture(weights: Any, source: Sequence[str] | None, target: Sequence[str] |
     assert source is not None
     assert target is not None
     return Picture(array, source, target)
+
+
+def _figure(width: float, height: float, layout: Literal["constrained"] | None = None) -> Figure:
+    from matplotlib.figure import Figure  # pyplot, which opens windows, need not know of it
+
+    return Figure(figsize=(width, height), layout=layout)
 
 
 def _size(picture: Alignment) -> tuple[float, float]:
