@@ -87,6 +87,7 @@ def test_weights_of_any_kind(weights: object) -> None:
 def test_a_translation_brings_its_tokens() -> None:
     translation = Translation("X", ["a", "b"], ["X"], torch.tensor([[0.25, 0.75]]), [], 0.0, True)
     axes = luong.plot_alignment(translation)
+    assert axes.images[0].get_clim() == (0, 1)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b"]
     axes = luong.plot_alignment(translation, source=["c", "d"])
     assert [label.get_text() for label in axes.get_xticklabels()] == ["c", "d"]

@@ -157,7 +157,8 @@ def _picture(
     from luong.toolkit.batches import Example
     from luong.toolkit.plotting import Picture
 
-    (source,) = translator.source.encode([text])
+    (read,) = translator.source.encode([text])
+    source = [*read[: len(translation.source)], END]  # a long line is cut
     names = {name: symbol for symbol, name in enumerate(translator.target.names)}
     target = [names.get(piece, UNKNOWN) for piece in translation.target]
     weights = aligning.attended(translator, Example(source, [*target, END]), step)
