@@ -224,7 +224,17 @@ def test_given_hypotheses(run: Run, tmp_path: Path) -> None:
     out, one, two, source = names
     done = run("evaluate", "--hypotheses", out, "--target", one, "--metrics", "exact,wer")
     assert done.stdout == f"{out}: 2 sources\nexact 50.00 %   WER 33.33 %\n"
-    done = run("evaluate", "--hypotheses", out, "--target", one, two, "--metrics=exact", "--json")
+    done = run(
+        "evaluate",
+        "--hypotheses",
+        out,
+        "--target",
+        one,
+        "--target",
+        two,
+        "--metrics=exact",
+        "--json",
+    )
     assert json.loads(done.stdout)["exact"] == 100
     done = run("evaluate", "--hypotheses", out, "--target", one)
     assert done.stdout.splitlines()[1].startswith("BLEU ")
@@ -232,7 +242,9 @@ def test_given_hypotheses(run: Run, tmp_path: Path) -> None:
     assert done.stdout.splitlines()[1] == "WER 50.00 %   PER 33.33 %"
     for path in (two, source):
         path.write_text("a\n" * 3)
-        done = run("evaluate", "--hypotheses", out, "--target", one, two, "--source", source)
+        done = run(
+            "evaluate", "--hypotheses", out, "--target", one, "--target", two, "--source", source
+        )
         message = f"{out} has 2 lines, {path} has 3: they should agree"
         assert (done.returncode, done.stderr) == (1, f"luong: {message}\n")
         path.write_text("a\n" * 2)

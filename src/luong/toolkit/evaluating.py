@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional as F
@@ -14,7 +14,7 @@ from luong.toolkit.batches import Example
 from luong.toolkit.corpus import Pair
 from luong.toolkit.measures import Answer, Measurement, Text, measure
 from luong.toolkit.measures import perplexity as perplexity_of
-from luong.toolkit.translating import Translator
+from luong.toolkit.translating import Translation, Translator
 from luong.toolkit.vocabulary import Vocabulary
 
 
@@ -28,7 +28,7 @@ class Evaluation(NamedTuple):
     bleu: float
 
 
-def evaluate(translator: Translator, pairs: Sequence[Pair], **options: int) -> Evaluation:
+def evaluate(translator: Translator, pairs: Sequence[Pair], **options: Any) -> Evaluation:
     """Translate the sources of `pairs` and compare with their targets.
 
     `options` are those of `Translator.translate`.
@@ -48,10 +48,10 @@ def of_sentences(translator: Translator) -> bool:
     return bool(translator.source.separator)
 
 
-def answers(translator: Translator, pairs: Iterable[Pair], **options: int) -> list[Answer]:
+def answers(translator: Translator, pairs: Iterable[Pair], **options: Any) -> list[Answer]:
     """What the model puts out for each distinct source of `pairs`, beside all its references."""
     references = group(translator.target, pairs)
-    outputs = translator.translate(list(references), **options)
+    outputs: list[Translation] = translator.translate(list(references), **options)
     return [
         Answer(
             Text(source, translator.source.split(source)), Text(output.text, output.target), texts

@@ -46,7 +46,7 @@ def _parser() -> ArgumentParser:
     add("model", type=Path, nargs="?", help="the folder of a trained model")
     add("--data", help="a corpus as in a recipe; the default is the recipe's test")
     add("--source", type=Path, help="a file of sources, one a line")
-    add("--target", type=Path, nargs="+", help="a file of targets; several are several references")
+    add("--target", type=Path, action="append", help="a file of targets; again for more references")
     add("--hypotheses", type=Path, help="a file of outputs to measure; no model is needed")
     add("--metrics", help=f"some of {','.join(NAMES | PLAIN)}; or all")
     add("--lines", choices=("words", "sentences"), help="what a source is, and so what WER means")

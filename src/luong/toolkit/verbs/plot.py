@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def run(argv: Sequence[str]) -> None:
     """luong plot MODEL TEXT ... | --input FILE | --curves [--out FILE]"""
-    arguments = _parser().parse_args(list(argv))
+    parser = _parser()
+    arguments = parser.parse_args(terminal.options_first(parser, argv))
     _check(arguments)
 
     from luong.toolkit import plotting
