@@ -127,6 +127,14 @@ def test_long_pairs_go_by_blocks(
     assert list(aligning.align(untrained, PAIRS)) == expected
 
 
+def test_weights_come_without_padding(untrained: Translator) -> None:
+    examples = aligning.encode(untrained, PAIRS[:4])
+    (parts,) = aligning.blocks(untrained, examples)
+    for pair, weights in zip(PAIRS, parts, strict=False):
+        assert weights.shape == (len(pair.target.split()) + 1, len(pair.source))
+        torch.testing.assert_close(weights, step_by_step(untrained, pair))
+
+
 def test_few_weights_at_a_time(untrained: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = list(aligning.align(untrained, PAIRS))
     shapes = []

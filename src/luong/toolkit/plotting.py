@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FORMATS = (".png", ".svg", ".pdf")
 _CELL = 0.42  # inches
 _LETTER = 0.11  # inches that a letter of a label takes
+_BAR = 0.18  # inches, the width of a scale
 _GREY = "0.85"
 
 
@@ -98,7 +99,8 @@ def plot_alignment(
     if title:
         ax.set_xlabel(title, **text)
     if colorbar:
-        ax.figure.colorbar(image, ax=ax, label="attention weight")
+        height = max(_CELL * len(rows), 1.5)
+        ax.figure.colorbar(image, ax=ax, label="attention weight", aspect=height / _BAR)
     return ax
 
 
