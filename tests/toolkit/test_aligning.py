@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor, nn
 
 import luong
@@ -34,16 +36,31 @@ def untrained() -> Translator:
 
 
 def chance(pairs: list[Pair], source: Side, target: Side, *, seed: int) -> Translator:
-    torch.manual_seed(seed)
-    sides = (
+    return randomized(
         Vocabulary.build(source, [pair.source for pair in pairs]),
         Vocabulary.build(target, [pair.target for pair in pairs]),
+        seed,
     )
+
+
+def randomized(source: Vocabulary, target: Vocabulary, seed: int) -> Translator:
+    torch.manual_seed(seed)
     config = Config(Data("", ""), Model(embedding_size=11, hidden_size=26))
-    model = build_model(config, *sides).eval()
+    model = build_model(config, source, target).eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter)
-    return Translator(model, *sides)
+    return Translator(model, source, target)
+
+
+def subwords(lines: list[str]) -> Vocabulary:
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Sequence([])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.BpeTrainer(
+        vocab_size=9, special_tokens=["<pad>", "<s>", "</s>", "<unk>"], show_progress=False
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    return Vocabulary(tokenizer)
 
 
 def true_links(word: str) -> set[Link]:
@@ -188,6 +205,22 @@ def test_the_papers_choice_depends_on_the_score() -> None:
         assert aligning.rows(steps, 2, "paper", luong.Attention(score)) == expected
 
 
+def test_links_are_between_words_where_words_are_split() -> None:
+    pair = Pair("aba ccab bac", "xyx zz")
+    translator = randomized(subwords([pair.source, "ab"]), subwords([pair.target, "yx"]), seed=3)
+    pieces = [
+        vocabulary.tokenizer.encode(line, add_special_tokens=False).tokens
+        for vocabulary, line in zip((translator.source, translator.target), pair, strict=True)
+    ]
+    words = [list(accumulate(piece[0] == "▁" for piece in side)) for side in pieces]
+    words = [[number - 1 for number in side] for side in words]
+    assert len(pieces[0]) > 3 == len(set(words[0]))
+    assert len(pieces[1]) > 2 == len(set(words[1]))
+    best = step_by_step(translator, pair)[:-1].argmax(-1).tolist()
+    (found,) = aligning.align(translator, [pair])
+    assert found == {(words[0][i], words[1][j]) for j, i in enumerate(best)}
+
+
 def test_linked_by_hand() -> None:
     weights = torch.tensor([[0.2, 0.5, 0.3], [0.4, 0.2, 0.4], [0.0, 0.0, 0.0]])
     assert aligning.linked(weights) == [[1], [0], []]
@@ -211,7 +244,7 @@ def test_directions_that_split_differently(untrained: Translator) -> None:
     flipped = [Pair(pair.target, pair.source) for pair in PAIRS]
     reverse = chance(flipped, Side("words"), Side("words"), seed=2)
     with pytest.raises(
-        ToolkitError, match=r"pair 1: .* split its source differently, into 3 and 1 pieces"
+        ToolkitError, match=r"pair 1: .* split its source differently, into 3 and 1 characters"
     ):
         list(aligning.align_both(untrained, reverse, PAIRS, how="union"))
 

@@ -26,6 +26,7 @@ from luong.toolkit.corpus import Pair, lines
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.links import Link, join
 from luong.toolkit.translating import Translator
+from luong.toolkit.vocabulary import Vocabulary
 
 Step = Literal["predicted", "read", "paper"]
 Steps = TypeVar("Steps", Tensor, list[list[int]])
@@ -91,11 +92,17 @@ def align(
     threshold: float | None = None,
     batch_size: int = 64,
 ) -> Iterator[set[Link]]:
-    """The links between the pieces of each pair, in order, in bounded memory."""
+    """The links of each pair, in order, in bounded memory.
+
+    They are between characters or words, as the model splits each side; where it splits words,
+    between the words that have a piece linked.
+    """
     attention = translator.model.decoder.attention
     stream = iter(pairs)
     while pool := list(islice(stream, _POOL)):
         examples = encode(translator, pool)
+        sources = positions(translator.source, [pair.source for pair in pool])
+        targets = positions(translator.target, [pair.target for pair in pool])
         results = [set[Link]() for _ in pool]
         for chunk in _chunks(examples, batch_size):
             found: list[list[list[int]]] = [[] for _ in chunk]  # by pair and step
@@ -103,8 +110,10 @@ def align(
                 for steps, part in zip(found, weights, strict=True):
                     steps += linked(part, threshold)
             for k, steps in zip(chunk, found, strict=True):
-                words = enumerate(rows(steps, len(examples[k].target) - 1, step, attention))
-                results[k] = {(i, j) for j, sources in words for i in sources}
+                own = rows(steps, len(examples[k].target) - 1, step, attention)
+                results[k] = {
+                    (sources[k][i], targets[k][j]) for j, row in enumerate(own) for i in row
+                }
         yield from results
 
 
@@ -129,7 +138,7 @@ def align_both(
         strict=True,
     )
     for number, (pair, there, back) in enumerate(both, 1):
-        _check_pieces(forward, reverse, pair, number)
+        _check_places(forward, reverse, pair, number)
         yield join(there, {(i, j) for j, i in back}, how)
 
 
@@ -144,6 +153,12 @@ def encode(translator: Translator, pairs: Sequence[Pair]) -> list[Example]:
     sources = translator.source.encode([pair.source for pair in pairs])
     targets = translator.target.encode([pair.target for pair in pairs])
     return [Example(*sides) for sides in zip(sources, targets, strict=True)]
+
+
+def positions(vocabulary: Vocabulary, lines: Sequence[str]) -> list[list[int]]:
+    """For each symbol of each line, its place; or, of a part of a word, the place of that word."""
+    encoded = vocabulary.tokenizer.encode_batch(lines, add_special_tokens=False)
+    return [[place for place in line.word_ids if place is not None] for line in encoded]
 
 
 @torch.inference_mode()
@@ -174,13 +189,14 @@ def _chunks(examples: Sequence[Example], size: int) -> Iterator[list[int]]:
         del filled[-count:]
 
 
-def _check_pieces(forward: Translator, reverse: Translator, pair: Pair, number: int) -> None:
+def _check_places(forward: Translator, reverse: Translator, pair: Pair, number: int) -> None:
     for side, line, one, other in (
         ("source", pair.source, forward.source, reverse.target),
         ("target", pair.target, forward.target, reverse.source),
     ):
-        if len(one.split(line)) != len(other.split(line)):
+        counts = [len(set(positions(vocabulary, [line])[0])) for vocabulary in (one, other)]
+        if counts[0] != counts[1]:
             raise ToolkitError(
-                f"pair {number}: the two models split its {side} differently, "
-                f"into {len(one.split(line))} and {len(other.split(line))} pieces"
+                f"pair {number}: the two models split its {side} differently, into {counts[0]} and "
+                f"{counts[1]} characters or words"
             )

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional as F
 
-from luong.seq2seq.model import PAD
+from luong.seq2seq.model import PAD, UNKNOWN
 from luong.toolkit import batches
 from luong.toolkit.batches import Example
 from luong.toolkit.corpus import Pair
 from luong.toolkit.measures import Answer, Measurement, Text, measure
 from luong.toolkit.measures import perplexity as perplexity_of
 from luong.toolkit.translating import Translation, Translator
-from luong.toolkit.vocabulary import Vocabulary
+from luong.toolkit.vocabulary import SPECIAL, Vocabulary
 
 
 class Evaluation(NamedTuple):
@@ -45,7 +45,7 @@ def evaluate(translator: Translator, pairs: Sequence[Pair], **options: Any) -> E
 
 def of_sentences(translator: Translator) -> bool:
     """Whether sources are sentences, in words; if they are spelt in characters, each is a word."""
-    return bool(translator.source.separator)
+    return " " not in translator.source.split("a b")
 
 
 def answers(translator: Translator, pairs: Iterable[Pair], **options: Any) -> list[Answer]:
@@ -54,10 +54,19 @@ def answers(translator: Translator, pairs: Iterable[Pair], **options: Any) -> li
     outputs: list[Translation] = translator.translate(list(references), **options)
     return [
         Answer(
-            Text(source, translator.source.split(source)), Text(output.text, output.target), texts
+            Text(source, translator.source.split(source)),
+            Text(output.text, _pieces(translator.target, output)),
+            texts,
         )
         for (source, texts), output in zip(references.items(), outputs, strict=True)
     ]
+
+
+def _pieces(vocabulary: Vocabulary, output: Translation) -> list[str]:
+    """Those of an output, split as its references are: there may be other ways to put it."""
+    if SPECIAL[UNKNOWN] in output.target:  # no text to split
+        return output.target
+    return vocabulary.split(output.text)
 
 
 def group(vocabulary: Vocabulary, pairs: Iterable[Pair]) -> dict[str, list[Text]]:

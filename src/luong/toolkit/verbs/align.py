@@ -18,8 +18,8 @@ def run(argv: Sequence[str]) -> None:
     parser = terminal.parser(
         "align",
         "Word alignments of a parallel text, by forced decoding: a line of links `i-j` for every "
-        "pair, in order (Pharaoh's format: source-target, positions from 0). Links are between the "
-        "symbols of the model: words, or characters.",
+        "pair, in order (Pharaoh's format: source-target, positions from 0). Links are between "
+        "words, or between characters where the model reads or writes those.",
     )
     parser.add_argument("model", type=Path, help="the folder of a trained model")
     parser.add_argument("--source", type=Path, required=True, help="a file of sources, one a line")
