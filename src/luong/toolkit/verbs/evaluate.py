@@ -25,6 +25,7 @@ DEFAULTS = {"words": "wer,per", "sentences": "bleu,chrf,ter"}
 def run(argv: Sequence[str]) -> None:
     """luong evaluate MODEL | --hypotheses FILE --target FILE | --alignments FILE --gold FILE"""
     arguments = _parser().parse_args(list(argv))
+    arguments.target = [Path(name) for name in arguments.target or ()]
     for name in ("beam", "by_length", "bootstrap"):
         if arguments[name] is not None and arguments[name] < 1:
             flag = name.replace("_", "-")
@@ -46,7 +47,7 @@ def _parser() -> ArgumentParser:
     add("model", type=Path, nargs="?", help="the folder of a trained model")
     add("--data", help="a corpus as in a recipe; the default is the recipe's test")
     add("--source", type=Path, help="a file of sources, one a line")
-    add("--target", type=Path, action="append", help="a file of targets; again for more references")
+    add("--target", action="append", help="a file of targets; again for more references")
     add("--hypotheses", type=Path, help="a file of outputs to measure; no model is needed")
     add("--metrics", help=f"some of {','.join(NAMES | PLAIN)}; or all")
     add("--lines", choices=("words", "sentences"), help="what a source is, and so what WER means")
@@ -66,7 +67,7 @@ def _parser() -> ArgumentParser:
 def _alignments(arguments: Namespace) -> None:
     if not arguments.gold or bool(arguments.alignments) == bool(arguments.model):
         raise UsageError("links are measured against --gold: give it, and a model or --alignments")
-    if arguments.model and (not arguments.source or len(arguments.target or []) != 1):
+    if arguments.model and (not arguments.source or len(arguments.target) != 1):
         raise UsageError("to align, a model needs --source FILE --target FILE")
 
     from luong.toolkit import links
