@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -52,21 +52,31 @@ def answers(translator: Translator, pairs: Iterable[Pair], **options: Any) -> li
     """What the model puts out for each distinct source of `pairs`, beside all its references."""
     references = group(translator.target, pairs)
     outputs: list[Translation] = translator.translate(list(references), **options)
+    texts = [Text(output.text, output.target) for output in outputs]
+    return beside(translator, references, dict(zip(references, texts, strict=True)))
+
+
+def beside(
+    translator: Translator,
+    references: Mapping[str, Sequence[Text]],
+    outputs: Mapping[str, Text],
+) -> list[Answer]:
+    """The output for each source beside its references."""
     return [
         Answer(
             Text(source, translator.source.split(source)),
-            Text(output.text, _pieces(translator.target, output)),
+            _split_again(translator.target, outputs[source]),
             texts,
         )
-        for (source, texts), output in zip(references.items(), outputs, strict=True)
+        for source, texts in references.items()
     ]
 
 
-def _pieces(vocabulary: Vocabulary, output: Translation) -> list[str]:
-    """Those of an output, split as its references are: there may be other ways to put it."""
-    if SPECIAL[UNKNOWN] in output.target:  # no text to split
-        return output.target
-    return vocabulary.split(output.text)
+def _split_again(vocabulary: Vocabulary, output: Text) -> Text:
+    """As references are split: a model may put the same text in other pieces."""
+    if SPECIAL[UNKNOWN] in output.pieces:  # that is no text
+        return output
+    return output._replace(pieces=vocabulary.split(output.line))
 
 
 def group(vocabulary: Vocabulary, pairs: Iterable[Pair]) -> dict[str, list[Text]]:
