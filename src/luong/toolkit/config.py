@@ -188,8 +188,9 @@ class Training:
         average: decay of the moving average of the weights that is validated and kept instead of
             the weights themselves (0.999, say); 0 is none.
         precision: of the forward pass; weights, sums and updates are always float32.
-        metric: what chooses the best weights. Of what the model puts out: per (symbols wrong), wer
-            (outputs wrong), exact (outputs right), bleu, in per cent; or loss, without decoding.
+        metric: what chooses the best weights. Of what the model puts out, in per cent: per (symbols
+            wrong), wer (words wrong; where a source is one word, outputs), exact (outputs right),
+            bleu; or loss, without decoding.
         validate_every: updates from one validation to the next.
         patience: validations without a better one before training stops; null never stops.
         checkpoint_every: updates from one checkpoint to the next; there is one at every validation.

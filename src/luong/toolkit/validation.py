@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 import torch
-from sacrebleu import corpus_bleu
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -15,6 +13,7 @@ from luong.seq2seq.model import PAD
 from luong.toolkit import batches, evaluating, processes
 from luong.toolkit.batches import Batch, Example
 from luong.toolkit.corpus import Pair
+from luong.toolkit.measures import measure
 from luong.toolkit.translating import Translator
 from luong.toolkit.vocabulary import Vocabulary
 
@@ -74,26 +73,11 @@ def _loss(translator: Translator, pairs: Sequence[Pair]) -> float:
 
 
 def _measured(translator: Translator, pairs: Sequence[Pair], metric: str) -> dict[str, float]:
-    references = evaluating.group(translator.target, pairs)
-    sources = processes.mine(sorted(references, key=len))
-    outputs = [(t.text, t.target) for t in translator.translate(sources)]
-    outputs_of = dict(processes.gather(list(zip(sources, outputs, strict=True))))
-    if metric == "bleu":
-        return {"bleu": _bleu({source: text for source, (text, _) in outputs_of.items()}, pairs)}
-    pieces = {source: target for source, (_, target) in outputs_of.items()}
-    rates = evaluating.error_rates(pieces, references)
-    values = {"per": rates.per, "wer": rates.wer, "exact": 100 - rates.wer}
-    return {name: values[name] for name in MEASURES[metric]}
-
-
-def _bleu(outputs: dict[str, str], pairs: Sequence[Pair]) -> float:
-    """sacrebleu's with its default settings, against every reference of a source."""
-    references: dict[str, list[str]] = {source: [] for source in outputs}
-    for pair in pairs:
-        references[pair.source].append(pair.target)
-    most = max(map(len, references.values()))
-    streams = [[(*r, *[None] * most)[i] for r in references.values()] for i in range(most)]
-    return corpus_bleu(list(outputs.values()), cast(list[list[str]], streams)).score
+    share = set(processes.mine(sorted({pair.source for pair in pairs}, key=lambda s: (len(s), s))))
+    answers = evaluating.answers(translator, [pair for pair in pairs if pair.source in share])
+    found = processes.gather(answers)
+    sentences = evaluating.of_sentences(translator)
+    return {name: measure(name, found, sentences=sentences).of() for name in MEASURES[metric]}
 
 
 def examples(pairs: Sequence[Pair], source: Vocabulary, target: Vocabulary) -> list[Example]:
