@@ -28,7 +28,7 @@ def one_line(done: subprocess.CompletedProcess[str], status: int) -> str:
 def test_help_lists_every_verb(run: Run) -> None:
     done = run("--help")
     assert done.returncode == 0
-    for verb in ("train", "translate", "evaluate", "plot"):
+    for verb in ("train", "translate", "align", "evaluate", "plot"):
         assert f"\n  {verb} " in done.stdout
         assert run(verb, "--help").stdout.startswith(f"usage: luong {verb}")
 
@@ -146,7 +146,7 @@ def test_a_flag_overrides_the_recipe(run: Run, recipe: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "expected a verb: train, translate, evaluate, plot"),
+        ([], "expected a verb: train, translate, align, evaluate, plot"),
         (["fly"], "no verb 'fly'"),
         (["train"], "the recipe comes first"),
         (["train", "--out", "x", "g2p-en"], "the recipe comes first"),
@@ -168,7 +168,7 @@ def test_a_flag_overrides_the_recipe(run: Run, recipe: Path, tmp_path: Path) -> 
         (["evaluate", "x", "--source", "s"], "--source and --target go together"),
         (["evaluate", "x", "--data", "d", "--source", "s", "--target", "t"], "give --data, or"),
         (["translate"], "required: model"),
-        (["plot", "x"], "required: text"),
+        (["plot", "x"], "what to draw: give one of TEXT"),
     ],
 )
 def test_wrong_usage(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:

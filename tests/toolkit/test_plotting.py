@@ -1,64 +1,307 @@
 from __future__ import annotations
 
+import unicodedata
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from matplotlib import ft2font, pyplot
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
 from PIL import Image
 
-from luong.toolkit import plotting
+import luong
+from conftest import Run
+from luong.toolkit import fonts, plotting
 from luong.toolkit.errors import ToolkitError
+from luong.toolkit.plotting import Picture
 from luong.toolkit.translating import Translation
 
 
-def translation(source: str, target: str) -> Translation:
-    rows, columns = target.split(), list(source)
-    weights = torch.eye(len(rows), len(columns))
-    return Translation(target, columns, rows, weights, [], 0.0, True)
+def picture(source: str, target: str) -> Picture:
+    rows = target.split()
+    return Picture(torch.eye(len(rows), len(source)), list(source), rows)
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    pyplot.close("all")
+
+
+@pytest.fixture
+def hangul(tmp_path: Path) -> Iterator[str]:
+    """A font that draws 한 and ㅎ, each as a full square, and nothing else."""
+    pen = TTGlyphPen(None)
+    for k, corner in enumerate([(0, 0), (0, 1000), (1000, 1000), (1000, 0)]):
+        (pen.lineTo if k else pen.moveTo)(corner)
+    pen.closePath()
+    glyph, path = pen.glyph(), tmp_path / "square.ttf"
+    builder = FontBuilder(1000, isTTF=True)
+    builder.setupGlyphOrder([".notdef", "square"])
+    builder.setupCharacterMap({ord("한"): "square", ord("ㅎ"): "square"})
+    builder.setupGlyf({".notdef": TTGlyphPen(None).glyph(), "square": glyph})
+    builder.setupHorizontalMetrics({".notdef": (1000, 0), "square": (1000, 0)})
+    builder.setupHorizontalHeader(ascent=1000, descent=0)
+    builder.setupNameTable({"familyName": "Square", "styleName": "Regular"})
+    builder.setupOS2()
+    builder.setupPost()
+    builder.save(path)
+    fontManager.addfont(path)
+    yield "Square"
+    fontManager.ttflist[:] = [entry for entry in fontManager.ttflist if entry.name != "Square"]
 
 
 def test_the_picture_says_what_the_weights_say() -> None:
-    figure = Figure()
-    plotting.draw(translation("a b", "X Y"), figure)
-    axes = figure.axes[0]
+    axes = Figure().subplots()
+    assert luong.plot_alignment(picture("a b", "X Y"), ax=axes, title="T") is axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "␣", "b"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["X", "Y"]
     assert axes.images[0].get_array().tolist() == [[1, 0, 0], [0, 1, 0]]
     assert axes.images[0].get_clim() == (0, 1)
+    assert axes.get_xlabel() == "T"
+    low, high = axes.get_ylim()
+    assert low > high  # the target runs downwards
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [[1, 0]],
+        np.array([[1.0, 0.0]]),
+        torch.tensor([[1.0, 0.0]], requires_grad=True),
+        torch.tensor([[1.0, 0.0]], dtype=torch.bfloat16),
+    ],
+)
+def test_weights_of_any_kind(weights: object) -> None:
+    axes = luong.plot_alignment(weights, ["a", "b"], ["X"])
+    assert axes.images[0].get_array().tolist() == [[1, 0]]
+    assert axes.figure in [pyplot.figure(number) for number in pyplot.get_fignums()]  # is shown
+
+
+def test_a_translation_brings_its_tokens() -> None:
+    translation = Translation("X", ["a", "b"], ["X"], torch.tensor([[0.25, 0.75]]), [], 0.0, True)
+    axes = luong.plot_alignment(translation)
+    assert axes.images[0].get_clim() == (0, 1)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b"]
+    axes = luong.plot_alignment(translation, source=["c", "d"])
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("weights", "source", "message"),
+    [
+        (torch.ones(2), "ab", r"weights: expected \(n, m\), neither 0, got shape \(2,\)"),
+        (torch.ones(1, 0), "", r"weights: .* got shape \(1, 0\)"),
+        (torch.ones(1, 2), "abc", "source: expected 2 tokens, as the weights have, got 3"),
+        (torch.ones(2, 2), "ab", "target: expected 2 tokens, as the weights have, got 1"),
+        (torch.ones(1, 2), None, "source: expected 2 tokens, as the weights have, got none"),
+    ],
+)
+def test_what_does_not_fit(weights: torch.Tensor, source: str | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        luong.plot_alignment(weights, source, ["X"])
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".PNG"])
 def test_formats(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"picture{suffix}"
-    plotting.save(translation("abc", "A B C"), path)
-    start = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix]
+    plotting.save(plotting.figure_of(picture("abc", "A B C")), path)
+    start = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix.lower()]
     assert path.read_bytes().startswith(start)
 
 
 def test_longer_words_get_a_wider_picture(tmp_path: Path) -> None:
     widths = []
     for word in ("ab", "ab" * 20):
-        plotting.save(translation(word, "A B"), tmp_path / "x.png")
+        plotting.save(plotting.figure_of(picture(word, "A B")), tmp_path / "x.png")
         with Image.open(tmp_path / "x.png") as image:
             widths.append(image.width)
     assert widths[1] > 3 * widths[0]
 
 
+def test_long_labels_stand_upright_and_do_not_meet() -> None:
+    words = ["attention", "is", "all", "alignment"]
+    figure = plotting.figure_of(Picture(torch.eye(2, 4), words, ["X", "Y"]))
+    figure.draw_without_rendering()
+    assert_apart(figure)
+    assert {label.get_rotation() for label in figure.axes[0].get_xticklabels()} == {90}
+    figure = plotting.figure_of(picture("ab", "X Y"))
+    assert {label.get_rotation() for label in figure.axes[0].get_xticklabels()} == {0}
+
+
+def assert_apart(figure: Figure) -> None:
+    """No label lies on another, or outside the figure."""
+    boxes = [
+        label.get_window_extent()
+        for axes in figure.axes
+        for label in (*axes.get_xticklabels(), *axes.get_yticklabels())
+        if label.get_text()
+    ]
+    for k, box in enumerate(boxes):
+        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
+        assert not any(box.overlaps(other) for other in boxes[:k])
+
+
+def test_a_sheet_has_cells_of_one_size() -> None:
+    words = Picture(torch.eye(3, 2), ["interpretation", "of"], ["die", "Auslegung", "von"])
+    pictures = [picture("abcde", "A B C"), words, picture("a", "longest"), picture("ab", "A B")]
+    figure = plotting.sheet(pictures, ["1", "2", "3", "4"])
+    figure.draw_without_rendering()
+    assert len(figure.axes) == 4
+    sizes = [axes.get_window_extent() for axes in figure.axes]
+    cells = [
+        size / count
+        for box, some in zip(sizes, pictures, strict=True)
+        for size, count in ((box.width, len(some.source)), (box.height, len(some.target)))
+    ]
+    assert cells == pytest.approx([cells[0]] * 8)
+    assert not any(a.overlaps(b) for k, a in enumerate(sizes) for b in sizes[:k])
+    assert_apart(figure)
+    first, second, third, _ = sizes
+    assert first.y1 > third.y1  # row by row
+    assert first.x0 < second.x0
+    assert [axes.get_xlabel() for axes in figure.axes] == ["1", "2", "3", "4"]
+    one_row = plotting.sheet(pictures, columns=9)
+    one_row.draw_without_rendering()
+    tops = {round(axes.get_window_extent().y1) for axes in one_row.axes}
+    assert len(one_row.axes) == 4
+    assert len(tops) <= 2  # labels above may be of two heights
+
+
+def test_curves(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text(
+        "update,train_loss,dev_loss,dev_per,learning_rate,note,seconds\n"
+        "100,2.5,2.25,50,0.1,x,1\n200,1.5,,25,0.05,y,2\n"
+    )
+    figure = plotting.curves(path)
+    panels = {
+        axes.get_ylabel(): {
+            line.get_label(): (list(line.get_xdata()), list(line.get_ydata()))
+            for line in axes.lines
+        }
+        for axes in figure.axes
+    }
+    assert list(panels) == ["loss", "dev PER", "learning rate"]
+    assert panels["loss"]["train loss"] == ([100, 200], [2.5, 1.5])
+    assert panels["loss"]["dev loss"][1] == pytest.approx([2.25, float("nan")], nan_ok=True)
+    assert list(panels["dev PER"].values()) == [([100, 200], [50, 25])]
+    assert [axes.get_legend() is not None for axes in figure.axes] == [True, False, False]
+
+
+@pytest.mark.parametrize("text", ["", "update,dev_loss\n", "update,seconds\n1,2\n", "a,b\n1,2\n"])
+def test_no_curves(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text(text)
+    with pytest.raises(ToolkitError, match=r"metrics\.csv: no curves in it"):
+        plotting.curves(path)
+
+
 def test_scripts_of_the_default_fonts_need_no_warning(tmp_path: Path) -> None:
-    plotting.save(translation("λόγος", "مرحبا Привет ə"), tmp_path / "x.png")
+    if not hasattr(ft2font, "__libraqm_version__"):
+        pytest.skip("this matplotlib does not shape Arabic")
+    plotting.save(plotting.figure_of(picture("λόγος", "مرحبا Привет ə")), tmp_path / "x.png")
 
 
-def test_a_character_that_no_font_has_is_named(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match=r"no font on this machine has .* \(U\+10FFFD\)"):
-        plotting.save(translation("a\U0010fffd", "A"), tmp_path / "x.png")
-    assert (tmp_path / "x.png").exists()
+def test_arabic_is_joined_and_runs_from_right_to_left() -> None:
+    """Shaped letters are narrower than the same letters one by one."""
+    if not hasattr(ft2font, "__libraqm_version__"):
+        pytest.skip("this matplotlib does not shape Arabic")
+    axes = luong.plot_alignment(picture("ab", "بببب"[:4]))
+    joined = axes.get_yticklabels()[0].get_window_extent().width
+    apart = luong.plot_alignment(picture("ab", "\u200c".join("بببب")))
+    assert joined < 0.8 * apart.get_yticklabels()[0].get_window_extent().width
+
+
+def test_without_shaping_arabic_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(ft2font, "__libraqm_version__", raising=False)
+    with pytest.warns(UserWarning, match=r"this version of matplotlib .* 3\.11 and newer"):
+        fonts.families(["abc", "مرحبا"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fonts.families(["abc", "λόγος"])
+
+
+def test_a_font_that_has_the_script_is_found(hangul: str) -> None:
+    assert fonts.families(["a", "한"])[1:] == [hangul]
+    axes = luong.plot_alignment(picture("a한", "A"))
+    assert hangul in axes.get_xticklabels()[1].get_fontfamily()
+    figure = axes.figure
+    figure.canvas.draw()
+    label = axes.get_xticklabels()[1].get_window_extent()
+    pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]
+    height = pixels.shape[0]
+    inside = pixels[height - int(label.y1) + 2 : height - int(label.y0) - 2]
+    inside = inside[:, int(label.x0) + 2 : int(label.x1) - 2]
+    assert (inside == 0).mean() > 0.5  # the square, not the outline of a box
+
+
+def warned(texts: list[str]) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fonts.families(texts)
+    return [str(warning.message) for warning in caught]
+
+
+def test_scripts_that_no_font_has_are_named() -> None:
+    ideographs, hangul, none = warned(["a국어語", "\U0010fffd"])  # one a script
+    assert "no font on this machine has 국 어 (HANGUL): drawn as boxes" in hangul
+    assert hangul.endswith("such as Noto Sans CJK KR")
+    assert "has 語 (CJK): drawn as boxes" in ideographs
+    assert "(U+10FFFD)" in none
+    assert none.endswith("such as one of the Noto fonts")
+
+
+def test_a_warning_is_short() -> None:
+    (warning,) = warned([chr(code) for code in range(0xAC00, 0xAC40)])
+    assert "가 각 갂 갃 간 갅 갆 갇 ... (HANGUL)" in warning
+
+
+def test_labels_of_what_cannot_be_seen() -> None:
+    decomposed = unicodedata.normalize("NFD", "한á")
+    assert fonts.labels(list(decomposed)) == ["ㅎ", "ㅏ", "ㄴ", "a", "◌\u0301"]
+    assert fonts.labels([" ", "\u3000", "a b", "a\u0301"]) == ["␣", "␣", "a b", "a\u0301"]
+    assert fonts.labels(["\u113c"]) == ["\u113c"]  # old Hangul, which has no such letter
+
+
+def test_a_name_of_another_kind(tmp_path: Path) -> None:
+    with pytest.raises(ToolkitError, match=r"x\.txt: .* ends in \.png, \.svg, \.pdf"):
+        plotting.save(Figure(), tmp_path / "x.txt")
+
+
+def test_the_command(run: Run, model: Path, tmp_path: Path) -> None:
+    forced = run("plot", model, "abc", "--target", "a b", "--out", tmp_path / "f.svg")
+    assert (forced.stdout, forced.stderr) == (f"{tmp_path / 'f.svg'}\n", "")
+    lines = tmp_path / "lines"
+    lines.write_text("abc\n\ndd\n")
+    sheet = run("plot", model, "--input", lines, "--out", tmp_path / "s.pdf")
+    assert sheet.stdout == f"{tmp_path / 's.pdf'}\n"
+    assert sheet.stderr == f"luong: {lines}:2: not drawn: the output is empty\n"
+    curves = run("plot", model, "--curves", "--out", tmp_path / "c.png")
+    assert (curves.stdout, curves.stderr) == (f"{tmp_path / 'c.png'}\n", "")
+    empty = run("plot", model, "", "--out", tmp_path / "e.png")
+    assert empty.stderr == "luong: there is nothing to draw: the output is empty\n"
+    assert empty.returncode == 1
 
 
 @pytest.mark.parametrize(
-    ("name", "target", "message"),
-    [("x.txt", "A", r"ends in \.png, \.svg, \.pdf"), ("x.png", "", "the output is empty")],
+    ("arguments", "message"),
+    [
+        ([], "what to draw: give one of TEXT, --input and --curves"),
+        (["a", "--curves"], "what to draw: give one of TEXT, --input and --curves"),
+        (["a", "b", "--target", "x"], "--target and --n-best are about one TEXT: give it"),
+        (["--input", "f", "--n-best", "2"], "--target and --n-best are about one TEXT: give it"),
+        (["a", "--n-best", "2", "--target", "x"], "give --target or --n-best"),
+        (["a", "--columns", "0"], "--columns: expected at least 1, got 0"),
+    ],
 )
-def test_what_cannot_be_drawn(tmp_path: Path, name: str, target: str, message: str) -> None:
-    with pytest.raises(ToolkitError, match=message):
-        plotting.save(translation("ab", target), tmp_path / name)
+def test_wrong_usage(run: Run, arguments: list[str], message: str) -> None:
+    done = run("plot", "model", *arguments)
+    assert (done.returncode, done.stderr) == (2, f"luong: {message}\n")

@@ -19,8 +19,9 @@ usage: luong VERB ...
 
   train      learn a model from pairs of lines, by a recipe
   translate  a line out for every line in
-  evaluate   error rates on pairs that the model has not seen
-  plot       an alignment as a picture
+  align      word alignments of a parallel text
+  evaluate   error rates, BLEU and more on pairs that the model has not seen; alignment error rate
+  plot       alignments and training curves as pictures
   check      everything wrong with a corpus, by file and line
 
 `luong VERB --help` tells more. `--debug` shows where an error came from. For example:
@@ -30,7 +31,7 @@ usage: luong VERB ...
 """
 
 
-VERBS = ("train", "translate", "evaluate", "plot", "check")
+VERBS = ("train", "translate", "align", "evaluate", "plot", "check")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -134,9 +134,12 @@ class _Reader:
         self.total = next(number)
 
 
-def prepare(data: Data, out: Path, console: Console) -> Prepared:
+def prepare(
+    data: Data, out: Path, console: Console, known: tuple[Vocabulary, Vocabulary] | None = None
+) -> Prepared:
     """The data of a run, encoded once into the folder `out / "data"` and found there again.
 
+    Symbols are those of the training corpus, or, where it is given, of the vocabularies `known`.
     The training corpus is read as a stream: once for each vocabulary and once to encode it. A
     corpus or a setting that has changed since is noticed, said, and prepared again. A bad corpus
     raises `ToolkitError` before anything is written. Several processes may call it at once.
@@ -144,10 +147,10 @@ def prepare(data: Data, out: Path, console: Console) -> Prepared:
     folder, skipped = out / "data", Skipped()
     dev = list(corpus.pairs(_again(data.dev), data.max_length, _rule(data, skipped)))
     skipped.report(data.dev, console)
-    digest = _digest(data)
+    digest = _digest(data, known)
     try:
         if _stored(folder).get("digest") != digest:
-            _write(data, folder, digest, console)
+            _write(data, folder, digest, console, known)
         Skipped(*_stored(folder)["skipped"]).report(data.train, console)
         return Prepared(
             Vocabulary.load(folder / "source.json"),
@@ -160,13 +163,21 @@ def prepare(data: Data, out: Path, console: Console) -> Prepared:
         raise ToolkitError(f"{folder}: {error.strerror or error}") from error
 
 
-def _write(data: Data, folder: Path, digest: str, console: Console) -> None:
+def _write(
+    data: Data,
+    folder: Path,
+    digest: str,
+    console: Console,
+    known: tuple[Vocabulary, Vocabulary] | None,
+) -> None:
     """Everything of `Prepared` but the dev pairs; `prepared.json` comes last and vouches for it."""
     _remark(data, folder, console)
     with _progress(console) as bar:
         reader = _Reader(data, bar)
-        source = Vocabulary.build(data.source, (p.source for p in reader.read("source symbols")))
-        target = Vocabulary.build(data.target, (p.target for p in reader.read("target symbols")))
+        source, target = known or (
+            Vocabulary.build(data.source, (p.source for p in reader.read("source symbols"))),
+            Vocabulary.build(data.target, (p.target for p in reader.read("target symbols"))),
+        )
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "lock"):
             if _stored(folder).get("digest") == digest:  # another process was faster
@@ -176,7 +187,7 @@ def _write(data: Data, folder: Path, digest: str, console: Console) -> None:
             target.save(folder / "target.json")
             with _whole(folder / "train.arrow") as path:
                 _encode(reader.read("encoding"), source, target, path)
-            if _digest(data) != digest:
+            if _digest(data, known) != digest:
                 raise ToolkitError(f"{data.train}: changed while it was read; start again")
             with _whole(folder / "prepared.json") as path:
                 content = {"digest": digest, "skipped": astuple(reader.skipped)}
@@ -228,11 +239,13 @@ def _stored(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _digest(data: Data) -> str:
+def _digest(data: Data, known: tuple[Vocabulary, Vocabulary] | None) -> str:
     """Of all that the prepared data depend on."""
     settings = {name: value for name, value in asdict(data).items() if name not in _NO_MATTER}
     files = [_file_digest(path) for path in corpus.files(_again(data.train))]
     settings |= {"format": _FORMAT, "files": files}
+    if known:
+        settings["known"] = [vocabulary.names for vocabulary in known]
     if data.train.startswith(corpus.CMUDICT):  # its parts are of the same files
         settings["train"] = data.train
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,13 +93,6 @@ class Translator:
             )
 
 
-def build_model(config: Config, source: Vocabulary, target: Vocabulary) -> Seq2Seq:
-    """The model of a config, with fresh weights."""
-    return Seq2Seq(
-        len(source),
-        len(target),
-        embedding_size=config.model.embedding_size,
-        hidden_size=config.model.hidden_size,
-        score=config.model.score,
-        dropout=config.model.dropout,
-    )
+def build_model(config: Config, source: Sized, target: Sized) -> Seq2Seq:
+    """The model of a config for two vocabularies, with fresh weights."""
+    return Seq2Seq(len(source), len(target), **asdict(config.model))

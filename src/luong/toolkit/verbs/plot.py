@@ -5,23 +5,162 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from luong.toolkit import terminal
+from luong.toolkit.errors import ToolkitError, UsageError
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+    from matplotlib.figure import Figure
+
+    from luong.toolkit import aligning
+    from luong.toolkit.plotting import Picture
+    from luong.toolkit.translating import Translation, Translator
 
 
 def run(argv: Sequence[str]) -> None:
-    """luong plot MODEL TEXT [--out FILE]"""
-    parser = terminal.parser("plot", "Draw what the model attends to while it translates a line.")
-    parser.add_argument("model", type=Path, help="the folder of a trained model")
-    parser.add_argument("text", help="what to translate")
-    parser.add_argument("--out", type=Path, help="PNG, SVG or PDF; the default is TEXT.png")
-    arguments = parser.parse_args(list(argv))
+    """luong plot MODEL TEXT ... | --input FILE | --curves [--out FILE]"""
+    parser = _parser()
+    arguments = parser.parse_args(terminal.options_first(parser, argv))
+    _check(arguments)
 
+    from luong.toolkit import plotting
+
+    out = _out(arguments)
+    plotting.check_path(out)
+    plotting.save(_curves(arguments) if arguments.curves else _alignments(arguments), out)
+    print(out)
+
+
+def _parser() -> ArgumentParser:
+    parser = terminal.parser(
+        "plot",
+        "Draw what a model attends to while it translates: one line, or a sheet of many. "
+        "--target draws a given translation, --curves how the model was trained.",
+    )
+    add = parser.add_argument
+    add("model", type=Path, help="the folder of a trained model")
+    add("text", nargs="*", help="what to translate; several make a sheet")
+    add("--input", type=Path, help="a file of lines to translate, for a sheet")
+    add("--target", help="draw this translation of TEXT instead of the model's own")
+    add("--n-best", type=int, metavar="N", help="a sheet of the N best translations of TEXT")
+    add("--beam", type=int, help="beam width; the default is that of luong translate, or N")
+    add(
+        "--step",
+        choices=("predicted", "read", "paper"),
+        default="predicted",
+        help="whose weights a row shows: those of the step that predicted the symbol, or of the "
+        "one that read it; paper: read, where the score is not location",
+    )
+    add("--columns", type=int, help="of a sheet; the default makes it about square")
+    add("--curves", action="store_true", help="draw the run's metrics.csv")
+    add("--out", type=Path, help="PNG, SVG or PDF; the default is TEXT.png, or one that fits")
+    return parser
+
+
+def _check(arguments: Namespace) -> None:
+    for name in ("n_best", "beam", "columns"):
+        if arguments[name] is not None and arguments[name] < 1:
+            flag = name.replace("_", "-")
+            raise UsageError(f"--{flag}: expected at least 1, got {arguments[name]}")
+    if bool(arguments.text) + bool(arguments.input) + arguments.curves != 1:
+        raise UsageError("what to draw: give one of TEXT, --input and --curves")
+    if (arguments.target is not None or arguments.n_best) and len(arguments.text) != 1:
+        raise UsageError("--target and --n-best are about one TEXT: give it")
+    if arguments.target is not None and arguments.n_best:
+        raise UsageError("give --target or --n-best")
+
+
+def _out(arguments: Namespace) -> Path:
+    if arguments.out:
+        return Path(arguments.out)
+    if arguments.curves:
+        return Path("curves.png")
+    if arguments.input or len(arguments.text) > 1:
+        return Path("alignments.png")
+    return Path(terminal.checked(arguments.text[0]).replace(os.sep, "_")[:100] + ".png")
+
+
+def _curves(arguments: Namespace) -> Figure:
+    from luong.toolkit import plotting
+
+    return plotting.curves(arguments.model / "metrics.csv")
+
+
+def _alignments(arguments: Namespace) -> Figure:
     from luong.toolkit import plotting
     from luong.toolkit.translating import Translator
 
-    out = arguments.out or Path(arguments.text.replace(os.sep, "_") + ".png")
-    (translation,) = Translator.load(arguments.model).translate([terminal.checked(arguments.text)])
-    terminal.report(translation, arguments.text)
-    plotting.save(translation, out)
-    print(out)
+    translator = Translator.load(arguments.model)
+    titles: list[str] = []
+    if arguments.target is not None:
+        pictures = [_forced(translator, arguments)]
+    else:
+        pictures, titles = _translated(translator, arguments)
+    if not pictures:
+        raise ToolkitError("there is nothing to draw: the output is empty")
+    if len(pictures) == 1 and not titles:
+        return plotting.figure_of(pictures[0])
+    return plotting.sheet(pictures, titles, columns=arguments.columns)
+
+
+def _forced(translator: Translator, arguments: Namespace) -> Picture:
+    from luong.toolkit import aligning
+    from luong.toolkit.corpus import Pair
+    from luong.toolkit.plotting import Picture
+
+    source, target = (terminal.checked(text) for text in (arguments.text[0], arguments.target))
+    pieces = translator.source.split(source), translator.target.split(target)
+    if not all(pieces):
+        raise ToolkitError("there is nothing to draw: a side is empty")
+    (example,) = aligning.encode(translator, [Pair(source, target)])
+    return Picture(aligning.attended(translator, example, arguments.step), *pieces)
+
+
+def _translated(translator: Translator, arguments: Namespace) -> tuple[list[Picture], list[str]]:
+    """Pictures of what the model puts out, and titles where they have any."""
+    if arguments.input:
+        from luong.toolkit.corpus import lines
+
+        texts = list(lines(arguments.input))
+        names = [f"{arguments.input}:{number}" for number in range(1, len(texts) + 1)]
+    else:
+        texts = [terminal.checked(text) for text in arguments.text]
+        names = [repr(text) for text in texts]
+    options: dict[str, Any] = {}
+    if arguments.beam or arguments.n_best:
+        options["beam"] = max(arguments.beam or 1, arguments.n_best or 1)
+    if arguments.n_best:
+        options["n_best"] = arguments.n_best
+    found: list[Any] = translator.translate(texts, **options)
+    titles: list[str] = []
+    if arguments.n_best:
+        (found,) = found
+        texts, names = texts * len(found), names * len(found)
+        titles = [f"{k}: log p = {entry.score:.2f}" for k, entry in enumerate(found, 1)]
+    pictures = []
+    for text, name, translation in zip(texts, names, found, strict=True):
+        terminal.report(translation, name)
+        if translation.target:
+            pictures.append(_picture(translator, text, translation, arguments.step))
+        elif len(texts) > 1:
+            terminal.say(f"{name}: not drawn: the output is empty")
+    return pictures, titles
+
+
+def _picture(
+    translator: Translator, text: str, translation: Translation, step: aligning.Step
+) -> Picture:
+    """A translation, forced: so there is a step that read its last symbol, too."""
+    from luong.seq2seq.model import END, UNKNOWN
+    from luong.toolkit import aligning
+    from luong.toolkit.batches import Example
+    from luong.toolkit.plotting import Picture
+
+    (read,) = translator.source.encode([text])
+    source = [*read[: len(translation.source)], END]  # a long line is cut
+    names = {name: symbol for symbol, name in enumerate(translator.target.names)}
+    target = [names.get(piece, UNKNOWN) for piece in translation.target]
+    weights = aligning.attended(translator, Example(source, [*target, END]), step)
+    return Picture(weights, translation.source, translation.target)

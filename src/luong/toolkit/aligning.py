@@ -1,0 +1,202 @@
+"""Word alignment by forced decoding: which source word the model attends to for each target word.
+
+At step t the decoder reads y_(t-1), attends with weights a_t, and predicts y_t. Which of the two
+words a_t belongs to is a question of the model. Luong et al. (2015, footnote 14) gave a_t to the
+word that was read where the score is content-based, to the one predicted where it is location.
+Here it belongs to the word predicted, whatever the score: models whose encoder reads in both
+directions attend to what they are about to say. `rows` is the one place that knows of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import islice, tee, zip_longest
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from luong._attention import Attention
+from luong._score import Location, Scaled
+from luong.seq2seq.model import START
+from luong.toolkit import batches
+from luong.toolkit.batches import Example
+from luong.toolkit.corpus import Pair, lines
+from luong.toolkit.errors import ToolkitError
+from luong.toolkit.links import Link, join
+from luong.toolkit.translating import Translator
+from luong.toolkit.vocabulary import Vocabulary
+
+Step = Literal["predicted", "read", "paper"]
+Steps = TypeVar("Steps", Tensor, list[list[int]])
+
+_POOL = 4096  # pairs that are read ahead, so that pairs of similar length go together
+_BLOCK = 256  # target steps at a time
+_CELLS = 1 << 23  # weights at a time: pairs · steps · source length
+
+
+def read(source: Path, target: Path) -> Iterator[Pair]:
+    """Line i of one file with line i of the other, read as they are needed."""
+    counts = [0, 0]
+    for sides in zip_longest(lines(source), lines(target)):
+        counts = [count + (side is not None) for count, side in zip(counts, sides, strict=True)]
+        if counts[0] == counts[1]:
+            yield Pair(*sides)
+    if counts[0] != counts[1]:
+        raise ToolkitError(
+            f"{source} has {counts[0]} lines, {target} has {counts[1]}: they should agree"
+        )
+
+
+def rows(steps: Steps, count: int, step: Step, attention: Attention) -> Steps:
+    """What belongs to each of `count` target words, of what all steps of a pair have.
+
+    The first step reads START and predicts the first word; the one after the last word's reads it
+    and predicts end-of-sentence. "predicted" gives each word the step that predicted it, "read" the
+    one that read it, and "paper" one of the two, by the kind of score. `steps` is weights
+    (count + 1, m), or a list.
+    """
+    if step == "paper":
+        score = attention.score
+        while isinstance(score, Scaled):
+            score = score.score
+        step = "predicted" if isinstance(score, Location) else "read"
+    first = 1 if step == "read" else 0
+    return steps[first : first + count]
+
+
+def linked(weights: Tensor, threshold: float | None = None) -> list[list[int]]:
+    """For each row of `weights` (n, m), the source positions that it links to.
+
+    That is the one of largest weight (the first of equal ones), as in the paper's section 5.4; or,
+    with a threshold, every one of at least that weight. A row of zeros links to nothing.
+    """
+    if not weights.shape[1]:
+        return [[] for _ in weights]
+    if threshold is not None:
+        found: list[list[int]] = [[] for _ in weights]
+        for j, i in ((weights >= threshold) & (weights > 0)).nonzero().tolist():
+            found[j].append(i)
+        return found
+    best = weights.max(-1)
+    pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    return [[i] if weight > 0 else [] for weight, i in pairs]
+
+
+def align(
+    translator: Translator,
+    pairs: Iterable[Pair],
+    *,
+    step: Step = "predicted",
+    threshold: float | None = None,
+    batch_size: int = 64,
+) -> Iterator[set[Link]]:
+    """The links of each pair, in order, in bounded memory.
+
+    They are between characters or words, as the model splits each side; where it splits words,
+    between the words that have a piece linked.
+    """
+    attention = translator.model.decoder.attention
+    stream = iter(pairs)
+    while pool := list(islice(stream, _POOL)):
+        examples = encode(translator, pool)
+        sources = positions(translator.source, [pair.source for pair in pool])
+        targets = positions(translator.target, [pair.target for pair in pool])
+        results = [set[Link]() for _ in pool]
+        for chunk in _chunks(examples, batch_size):
+            found: list[list[list[int]]] = [[] for _ in chunk]  # by pair and step
+            for weights in blocks(translator, [examples[k] for k in chunk]):
+                for steps, part in zip(found, weights, strict=True):
+                    steps += linked(part, threshold)
+            for k, steps in zip(chunk, found, strict=True):
+                own = rows(steps, len(examples[k].target) - 1, step, attention)
+                results[k] = {
+                    (sources[k][i], targets[k][j]) for j, row in enumerate(own) for i in row
+                }
+        yield from results
+
+
+def align_both(
+    forward: Translator,
+    reverse: Translator,
+    pairs: Iterable[Pair],
+    *,
+    how: str,
+    step: Step = "predicted",
+    threshold: float | None = None,
+    batch_size: int = 64,
+) -> Iterator[Set[Link]]:
+    """The links of `forward` joined with those of `reverse`, a model of the other direction."""
+    pairs, ahead, behind = tee(pairs, 3)
+    flipped = (Pair(pair.target, pair.source) for pair in behind)
+    options = {"step": step, "threshold": threshold, "batch_size": batch_size}
+    both = zip(
+        pairs,
+        align(forward, ahead, **options),  # type: ignore[arg-type]
+        align(reverse, flipped, **options),  # type: ignore[arg-type]
+        strict=True,
+    )
+    for number, (pair, there, back) in enumerate(both, 1):
+        _check_places(forward, reverse, pair, number)
+        yield join(there, {(i, j) for j, i in back}, how)
+
+
+def attended(translator: Translator, example: Example, step: Step = "predicted") -> Tensor:
+    """The weights (n, m) of each target word of a pair that has no empty side."""
+    steps = torch.cat([part for (part,) in blocks(translator, [example])])
+    return rows(steps, len(example.target) - 1, step, translator.model.decoder.attention)
+
+
+def encode(translator: Translator, pairs: Sequence[Pair]) -> list[Example]:
+    """The pairs in symbols."""
+    sources = translator.source.encode([pair.source for pair in pairs])
+    targets = translator.target.encode([pair.target for pair in pairs])
+    return [Example(*sides) for sides in zip(sources, targets, strict=True)]
+
+
+def positions(vocabulary: Vocabulary, lines: Sequence[str]) -> list[list[int]]:
+    """For each symbol of each line, its place; or, of a part of a word, the place of that word."""
+    encoded = vocabulary.tokenizer.encode_batch(lines, add_special_tokens=False)
+    return [[place for place in line.word_ids if place is not None] for line in encoded]
+
+
+@torch.inference_mode()
+def blocks(translator: Translator, examples: Sequence[Example]) -> Iterator[list[Tensor]]:
+    """The weights (steps, m) of each pair, without padding: as many steps at a time as fit."""
+    model, device = translator.model.eval(), translator.device
+    source, lengths = (x.to(device) for x in batches.sources([e.source for e in examples]))
+    previous = batches.pad([[START, *e.target[:-1]] for e in examples]).to(device)
+    memory, state = model.encode(source, lengths)
+    width = max(1, min(_BLOCK, _CELLS // source.numel()))
+    for start in range(0, previous.shape[1], width):
+        done = model.decoder(previous[:, start : start + width], state, memory, need_weights=True)
+        state = done.state
+        yield [
+            weights[: max(0, len(e.target) - start), : len(e.source) - 1]
+            for weights, e in zip(done.weights.cpu(), examples, strict=True)
+        ]
+
+
+def _chunks(examples: Sequence[Example], size: int) -> Iterator[list[int]]:
+    """Pairs of similar length, by their places; those with an empty side have nothing to align."""
+    filled = [k for k, e in enumerate(examples) if len(e.source) > 1 and len(e.target) > 1]
+    filled.sort(key=lambda k: (len(examples[k].source), len(examples[k].target)))
+    while filled:
+        longest = len(examples[filled[-1]].source)
+        count = max(1, min(size, _CELLS // (_BLOCK * longest)))
+        yield filled[-count:]
+        del filled[-count:]
+
+
+def _check_places(forward: Translator, reverse: Translator, pair: Pair, number: int) -> None:
+    for side, line, one, other in (
+        ("source", pair.source, forward.source, reverse.target),
+        ("target", pair.target, forward.target, reverse.source),
+    ):
+        counts = [len(set(positions(vocabulary, [line])[0])) for vocabulary in (one, other)]
+        if counts[0] != counts[1]:
+            raise ToolkitError(
+                f"pair {number}: the two models split its {side} differently, into {counts[0]} and "
+                f"{counts[1]} characters or words"
+            )
