@@ -110,10 +110,11 @@ def test_dropout_is_on_vertical_connections_alone(
     shape: dict[str, Any] = {"encoder_layers": 2, "decoder_layers": 2, "input_feeding": feeding}
     model = make(**shape)
     memory, state = model.encode(*source("abc"))
-    last = model.decoder(torch.tensor([[START, 5, 7]]), state, memory).state
-    oracle = Formulas(model, drop=lambda x: 0 * x, score="general", **shape)
+    step = model.decoder(torch.tensor([[START, 5, 7]]), state, memory)
+    assert not step.logits.any()
+    oracle = Formulas(model, drop=lambda x: 0 * x, **shape)
     oracle.run(source("abc")[0][0].tolist(), [START, 5, 7])
-    for tensor, kind in zip(last.layers, zip(*oracle.states, strict=True), strict=True):
+    for tensor, kind in zip(step.state.layers, zip(*oracle.states, strict=True), strict=True):
         torch.testing.assert_close(tensor[:, 0, 0], torch.stack(kind), **EXACT)
 
 
@@ -128,10 +129,11 @@ def test_steps_of_reordered_hypotheses_equal_their_symbols_in_a_row(
         model = make(score, cell=cell, input_feeding=feeding, decoder_layers=2, **window)
         memory, state = model.encode(*source("abc", "de", "a"))
         state = state.reorder(torch.zeros(3, 2, dtype=torch.long))  # two hypotheses each
-        kept = torch.tensor([2, 0])
+        kept, swapped = torch.tensor([0, 2]), torch.tensor([1, 0])
         memory, state = memory.select(kept), state.select(kept)
-        first, second = torch.tensor([[5, 6], [7, 8]]), torch.tensor([[9, 4], [11, 12]])
+        first, second = torch.tensor([[7, 8], [5, 6]]), torch.tensor([[9, 4], [11, 12]])
         state = model.decoder.step(first, state, memory).state
+        memory, state = memory.select(swapped), state.select(swapped)
         state = state.reorder(torch.tensor([[1, 1], [1, 0]]))
         logits, state, weights = model.decoder.step(second, state, memory, need_weights=True)
         assert state.position == 2
