@@ -228,6 +228,24 @@ def test_gradients_reach_every_parameter_and_no_padding(
         assert side.embedding.weight.grad[PAD].abs().sum() == 0
 
 
+@pytest.mark.parametrize("feeding", [False, True])
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_autocast(cell: str, feeding: bool) -> None:
+    symbols, lengths = source("abcd", "ef")
+    previous = torch.tensor([[START, 5, 6], [START, 4, PAD]])
+    for reader, score in itertools.product(READERS, SCORES):
+        torch.manual_seed(0)
+        sizes = {"embedding_size": 16, "hidden_size": 16, "cell": cell, "dropout": 0.0}
+        model = Seq2Seq(11, 13, score=score, input_feeding=feeding, **sizes, **reader)
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = model(symbols, lengths, previous)
+        torch.testing.assert_close(
+            logits.float(), model(symbols, lengths, previous), rtol=0, atol=0.02
+        )
+        logits.float().logsumexp(-1).sum().backward()
+        assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
 def test_dropout_is_off_outside_training() -> None:
     model = make()
     inputs = (*source("abc"), torch.tensor([[START, 5]]))
