@@ -42,9 +42,8 @@ def rows(x: Tensor, index: Tensor) -> Tensor:
     """x[index]: x (*batch, m, d) -> (*batch, n, w, d)."""
     *batch, n, w = index.shape
     m, d = x.shape[-2:]
-    count = math.prod(batch)  # said, as reshape cannot infer it where there are no elements
-    x, index = x.expand(*batch, m, d).reshape(count * m, d), index.reshape(count, n * w)
-    start = m * torch.arange(count, device=index.device)[:, None]
+    x, index = x.expand(*batch, m, d).reshape(-1, d), index.reshape(math.prod(batch), n * w)
+    start = m * torch.arange(index.shape[0], device=index.device)[:, None]
     return x.index_select(0, (index + start).flatten()).view(*batch, n, w, d)
 
 
