@@ -1,13 +1,15 @@
 """The operators in one table, which the tests cross with masks, dtypes, shapes and transforms.
 
 A `Formula` is an operator as it is written on paper, with the library's function, module and
-reference for it. A `Case` is a formula called one way (function or module) at some sizes.
+reference for it. A `Case` is a formula called one way (function or module) at some sizes. Windows
+are in it as modules only; test_windows.py crosses them with every score.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +18,9 @@ from torch import Tensor
 from torch.func import functional_call
 
 import luong
+import windows
 from luong import reference
+from luong.kernels import dispatch
 
 
 class Sizes(NamedTuple):
@@ -40,12 +44,14 @@ Shapes = dict[str, tuple[int, ...]]
 class Formula(NamedTuple):
     score: Callable[..., float]  # (q, k, j, *parameters): one query, and one key at position j
     scores: Callable[..., Tensor]  # luong's (query, key, *parameters)
-    function: Callable[..., luong.Attended]  # luong's (query, key, value, *parameters, **options)
+    function: Callable[..., luong.Attended] | None  # luong's (query, key, value, *parameters, ...)
     reference: Callable[..., tuple[Tensor, Tensor]]  # the same of luong.reference
     module: Callable[[Sizes], Any] | None = None  # what `Attention` takes as its score
     parameters: Callable[[Sizes], Shapes] = lambda s: {}
     widths: Callable[[Sizes], tuple[int, int]] = lambda s: (s.d_q, s.d_k)
     sizes: tuple[Sizes, ...] = (DENSE,)
+    window: windows.Local | None = None
+    backend: str | None = None  # of the window
 
 
 def _square(s: Sizes) -> tuple[int, int]:
@@ -249,17 +255,106 @@ for _backend in ("torch", "reference"):
         )
 
 
+def windowed(
+    name: str, window: windows.Local, backend: str | None = None, sizes: Sizes = DENSE
+) -> Formula:
+    """The formula `name` within a window."""
+    formula = FORMULAS[name]
+    scores, known = REFERENCE_SCORES[name], None
+    if "location" in name:
+        known = lambda *parameters: len(parameters[-1])  # noqa: E731
+    return formula._replace(
+        function=None,
+        reference=window.reference(scores, known),
+        sizes=(sizes,),
+        window=window,
+        backend=backend,
+    )
+
+
+def _g(inner: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda query, key, g, *parameters: g * inner(query, key, *parameters)
+
+
+def _simplified(query: Tensor, key: Tensor, *parameters: Tensor) -> Tensor:
+    return reference.concat_score(query, key, *parameters, simplified=True)
+
+
+def _reference_location(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+    return reference.location_score(query, weight, key.shape[-2])
+
+
+REFERENCE_SCORES = {
+    "dot": reference.dot_score,
+    "scaled_dot": reference.scaled_dot_score,
+    "general": reference.general_score,
+    "concat": reference.concat_score,
+    "concat_bias": reference.concat_score,
+    "concat_simplified": _simplified,
+    "location": _reference_location,
+    "location_long": _reference_location,
+    "distance": _distance,
+    "g_dot": _g(reference.dot_score),
+    "g_general": _g(reference.general_score),
+    "g_concat": _g(reference.concat_score),
+    "g_g_location": _g(_g(_reference_location)),
+}
+
+FORMULAS |= {
+    "dot_local_m": windowed("dot", windows.monotonic(2)),
+    "general_local_p": windowed("general", windows.predictive(2)),
+    "concat_bias_local_m": windowed("concat_bias", windows.monotonic(1)),
+    "concat_local_p": windowed("concat", windows.predictive(2)),
+    "location_local_p_renormalized": windowed("location", windows.predictive(2, True)),
+    "distance_local_m": windowed("distance", windows.monotonic(2)),
+    "g_general_local_p_renormalized": windowed("g_general", windows.predictive(2, True)),
+    "dot_causal": windowed("dot", windows.causal()),
+    "torch-general_local_p": windowed("general", windows.predictive(1), "torch", NAMED),
+    "torch-concat_bias_local_m": windowed("concat_bias", windows.monotonic(2), "torch", NAMED),
+    "reference-concat_local_p": windowed("concat", windows.predictive(1), "reference", NAMED),
+}
+
+
+@contextmanager
+def window_backend(name: str | None) -> Iterator[None]:
+    """Windows by this backend, where it can take the call (under vmap it cannot)."""
+    everything = dispatch.BACKENDS["window"]
+    if name is not None:
+        some = [each for each in everything if each.name in (name, "reference")]
+        dispatch.BACKENDS["window"] = some
+    try:
+        yield
+    finally:
+        dispatch.BACKENDS["window"] = everything
+
+
 class Case:
     """A formula at some sizes, as a function or as a module."""
 
-    def __init__(self, name: str, sizes: Sizes, way: str) -> None:
-        self.formula, self.sizes, self.way = FORMULAS[name], sizes, way
+    def __init__(self, name: str, sizes: Sizes, way: str, formula: Formula | None = None) -> None:
+        self.formula, self.sizes, self.way = formula or FORMULAS[name], sizes, way
+        self.window = self.formula.window
         self.name = f"{way}-{name}-n{sizes.n}m{sizes.m}"
         self.fused = sizes in (FUSED, TALL_FUSED) and not (way == "function" and name[:2] == "g_")
         self.looks_at_keys = "location" not in name
-        self.parameters = self.formula.parameters(sizes)
+        self.jumps = self.window is not None and self.window.predictive  # at whole centres
+        self.normalised = self.window is None or self.window.normalised
+        self.parameters = {f"score.{k}": x for k, x in self.formula.parameters(sizes).items()}
+        self.of_score = len(self.parameters)
+        if self.window is not None:
+            found = self.window.parameters(self.formula.widths(sizes)[0])
+            self.parameters |= {f"window.{k}": x for k, x in found.items()}
         if way == "module":
-            self.module = luong.Attention(self.formula.module(sizes))
+            self.module = self.attention()
+
+    def attention(self, dropout: float = 0.0) -> luong.Attention:
+        """A new module."""
+        window = self.window and self.window.make(self.formula.widths(self.sizes)[0])
+        return luong.Attention(self.formula.module(self.sizes), window=window, dropout=dropout)
+
+    def at(self, position: int | Tensor) -> dict[str, Any]:
+        """The option that tells a window where queries are that come without those before them."""
+        return {} if self.window is None else {"position": position}
 
     def inputs(
         self,
@@ -285,40 +380,50 @@ class Case:
     def call(self, query: Tensor, key: Tensor, value: Tensor, *parameters: Tensor, **options: Any):
         if self.way == "function":
             return self.formula.function(query, key, value, *parameters, **options)
-        named = {f"score.{k}": p for k, p in zip(self.parameters, parameters, strict=True)}
-        return functional_call(self.module, named, (query, key, value), options)
+        named = dict(zip(self.parameters, parameters, strict=True))
+        with window_backend(self.formula.backend):
+            return functional_call(self.module, named, (query, key, value), options)
 
     def scores(self, query: Tensor, key: Tensor, *parameters: Tensor) -> Tensor:
         if self.way == "function":
             return self.formula.scores(query, key, *parameters)
-        named = dict(zip(self.parameters, parameters, strict=True))
+        named = zip(self.parameters, parameters, strict=True)
+        named = {name.removeprefix("score."): x for name, x in list(named)[: self.of_score]}
         return functional_call(self.module.score, named, (query, key))
 
     def reference(self, *tensors: Tensor, need_weights: bool = False, **options: Any):
         return self.formula.reference(*tensors, **options)[: 2 if need_weights else 1]
 
-    def oracle(self, *tensors: Tensor, **options: Tensor) -> tuple[Tensor, Tensor]:
+    def oracle(
+        self, *tensors: Tensor, position: int | Tensor = 0, **options: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Context and weights, pair by pair in float64, from the formula and nothing else."""
         query, key, value, *parameters = (x.detach().double().numpy() for x in tensors)
+        of_score, of_window = parameters[: self.of_score], parameters[self.of_score :]
         pairs = attended(tensors, **options).numpy()
         *batch, n, m = pairs.shape
         query, key, value = (
             np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (query, key, value)
         )
+        if not isinstance(position, Tensor):
+            position = position + torch.arange(n)
+        times = np.broadcast_to(position.numpy(), (*batch, n))
+        lengths = np.broadcast_to(options.get("lengths", torch.tensor(m)).numpy(), batch)
         context, weights = np.zeros((*batch, n, value.shape[-1])), np.zeros(pairs.shape)
         for *b, i in np.ndindex(*batch, n):
-            at = (*b, i)
-            scores = {
-                j: self.formula.score(query[at], key[(*b, j)], j, *parameters)
-                for j in range(m)
-                if pairs[(*at, j)]
-            }
-            scores = {j: score for j, score in scores.items() if score > -math.inf}
-            top = max(scores.values(), default=0.0)
-            total = sum(math.exp(score - top) for score in scores.values())
-            for j, score in scores.items():
-                weights[(*at, j)] = math.exp(score - top) / total
-                context[at] += weights[(*at, j)] * value[(*b, j)]
+            at, b = (*b, i), tuple(b)
+
+            def score(j, at=at, b=b):
+                return self.formula.score(query[at], key[(*b, j)], j, *of_score)
+
+            if self.window is None:
+                found = windows.softmax({j: score(j) for j in range(m) if pairs[(*at, j)]})
+            else:
+                where = (query[at], int(times[at]), int(lengths[b]))
+                found = self.window.weights(score, pairs[at], *where, *of_window)
+            for j, weight in found.items():
+                weights[(*at, j)] = weight
+                context[at] += weight * value[(*b, j)]
         return torch.from_numpy(context), torch.from_numpy(weights)
 
 
@@ -401,7 +506,7 @@ CASES = [
     for way in ("function", "module")
     for name, formula in FORMULAS.items()
     for sizes in formula.sizes
-    if way == "function" or formula.module
+    if (formula.function if way == "function" else formula.module)
 ]
 MODULES = [case for case in CASES if case.way == "module"]
 
@@ -449,3 +554,20 @@ def assert_all_near(
     assert len(actual) == len(expected)
     for one, other in zip(actual, expected, strict=True):
         assert_near(one, other, tolerance)
+
+
+def assert_error_at_most_twice_that_of_the_plain_formula(
+    case: Case, tensors: Sequence[Tensor], given: dict[str, Any]
+) -> None:
+    """Of results and gradients; the plain formula computes in the same dtype."""
+    exact = derivatives(case.reference, [x.double() for x in tensors], **given)
+    eager = derivatives(case.reference, tensors, **given)
+    ours = derivatives(case.call, tensors, **given)
+    results = 2 if given["need_weights"] else 1
+    steepest = 2 * max(x.abs().max() for x in exact[results:])  # for sums that cancel out
+    for i, (true, plain, mine) in enumerate(zip(exact, eager, ours, strict=True)):
+        dtype = tensors[0].dtype
+        assert mine.dtype == dtype
+        scale = true.abs().max() if i < results else steepest
+        allowed = 2 * (plain - true).abs().max() + 4 * torch.finfo(dtype).eps * scale
+        assert (mine - true).abs().max() <= allowed

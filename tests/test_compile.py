@@ -1,11 +1,14 @@
 """torch.compile and torch.export: same numbers, one graph, any batch and any length."""
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.export import Dim
 
 import luong
+import windows
 from operators import (
     CASES,
     DENSE,
@@ -16,6 +19,7 @@ from operators import (
     derivatives,
     hide,
     options,
+    windowed,
 )
 
 SIZED = [case for case in CASES if case.sizes in (DENSE, FUSED)]
@@ -33,9 +37,8 @@ def _forget_compiled_code():
 
 def loaded(case, tensors):
     """The module of `case` with the parameters of `tensors`, and the other tensors."""
-    module = luong.Attention(case.formula.module(case.sizes)).to(tensors[0].dtype)
-    named = dict(zip(case.parameters, tensors[3:], strict=True))
-    module.load_state_dict({f"score.{name}": x for name, x in named.items()})
+    module = case.attention().to(tensors[0].dtype)
+    module.load_state_dict(dict(zip(case.parameters, tensors[3:], strict=True)))
     return module, tensors[:3]
 
 
@@ -99,14 +102,23 @@ def test_decoder_steps(case):
     attend = torch.compile(attention.attend, fullgraph=True, backend="aot_eager")
     memory = prepare(key, value, lengths=lengths)
     for i in range(3):
-        step = attend(query[:, i : i + 1], memory).context
-        expected = attention(query[:, i : i + 1], key, value, lengths=lengths).context
+        step = attend(query[:, i : i + 1], memory, **case.at(i)).context
+        one = query[:, i : i + 1]
+        expected = attention(one, key, value, lengths=lengths, **case.at(i)).context
         assert_near(step, expected, 1e-12)
 
 
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("kind", ["lengths", "mask_b1m"])
-@pytest.mark.parametrize("case", STEPS, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    ("case", "kind", "strict"),
+    [
+        (case, kind, strict)
+        for case in STEPS
+        for kind in ("lengths", "mask_b1m")
+        for strict in (False, True)
+        if case.window is None or (kind == "lengths") == strict  # the others differ in nothing
+    ],
+    ids=lambda x: x.name if isinstance(x, Case) else str(x),
+)
 def test_export(case, kind, strict):
     attention, tensors = loaded(case, case.inputs())
     n, m, *_ = case.sizes
@@ -127,3 +139,177 @@ def test_export(case, kind, strict):
         given = options(kind, n, length, (batch,))
         expected = attention(query, key, value, **given).context
         assert_near(program(query, key, value, **given).context, expected)
+
+
+# Windows
+
+
+def windowed_case(score, window):
+    formula = windowed(score, window) if window else None
+    return Case(score, DENSE, "module", formula)
+
+
+WINDOWS = {
+    "local_m": windows.monotonic(2),
+    "local_p": windows.predictive(2),
+    "local_p_renormalized": windows.predictive(2, renormalize=True),
+    "causal": windows.causal(),
+}
+ROWS = {  # the position of each batch row
+    "int": lambda batch, i: 3 + i,
+    "row": lambda batch, i: i + torch.arange(batch)[:, None],
+}
+
+
+@pytest.mark.parametrize(
+    ("score", "name"),
+    [("dot", name) for name in WINDOWS] + [("concat", "local_m"), ("location", "local_m")],
+)
+@pytest.mark.parametrize("kind", ROWS)
+def test_one_compilation_serves_all_lengths_and_positions(score, name, kind):
+    case = windowed_case(score, WINDOWS[name])
+    counter = CompileCounterWithBackend("eager")
+    compiled = torch.compile(case.call, fullgraph=True, backend=counter, dynamic=True)
+    for i, (batch, length) in enumerate([(23, 11), (23, 4), (31, 17), (29, 3), (7, 2)]):
+        tensors = case.inputs((batch,), m=length)
+        lengths = options("lengths", case.sizes.n, length, (batch,))
+        given = lengths | {"position": ROWS[kind](batch, 3 * i)}
+        actual = compiled(*tensors, need_weights=True, **given)
+        assert_all_near(actual, case.call(*tensors, need_weights=True, **given))
+    assert counter.frame_count <= (2 if kind == "int" else 1)  # an int starts as a constant
+
+
+class Step(nn.Module):
+    """What is exported for a decoder: one step from what `prepare` made."""
+
+    def __init__(self, attention):
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, query, memory, position):
+        return self.attention.attend(query, memory, position=position).context
+
+
+class Whole(nn.Module):
+    def __init__(self, attention):
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, query, key, value, lengths, position):
+        found = self.attention(query, key, value, lengths=lengths, position=position)
+        return found.context
+
+
+EXPORTED = [
+    (score, name)
+    for score in ("dot", "general", "concat", "location")
+    for name in ("global", "local_m", "local_p", "local_p_renormalized")
+]
+
+
+def exported(score, name):
+    """An attention in float32, and the inputs of a step: query, key, value, lengths, position."""
+    case = windowed_case(score, WINDOWS.get(name))
+    attention, _ = loaded(case, case.inputs(dtype=torch.float32))
+
+    def inputs(batch, m, seed=0):
+        query, key, value, *_ = case.inputs((batch,), dtype=torch.float32, n=1, m=m, seed=seed)
+        generator = torch.Generator().manual_seed(seed)
+        lengths = torch.randint(1, m + 1, (batch,), generator=generator)
+        lengths[0] = 0
+        return query, key, value, lengths, torch.randint(0, m + 2, (batch, 1), generator=generator)
+
+    return attention, inputs
+
+
+@pytest.mark.parametrize(("score", "name"), EXPORTED)
+def test_a_decoder_step_exports(score, name):
+    attention, inputs = exported(score, name)
+
+    def step(*sizes):
+        query, key, value, lengths, position = inputs(*sizes)
+        with torch.no_grad():
+            return query, attention.prepare(key, value, lengths=lengths), position
+
+    given = step(3, 7)
+    m = {"key": [0, 1], "value": [0, 1], "mask": [0, 2]}
+    memory = given[1]._replace(
+        **{
+            field: dict.fromkeys(m.get(field, [0]), Dim.AUTO)
+            for field, x in given[1]._asdict().items()
+            if isinstance(x, torch.Tensor)
+        }
+    )
+    if given[1].state is not None:
+        sizes = [{i: Dim.AUTO for i, x in enumerate(y.shape[:2]) if x > 1} for y in given[1].state]
+        memory = memory._replace(state=tuple(sizes))
+    program = torch.export.export(
+        Step(attention),
+        given,
+        dynamic_shapes=({0: Dim.AUTO}, memory, {0: Dim.AUTO}),
+    ).module()
+    for sizes in [(3, 7), (5, 15), (2, 3), (4, 2)]:
+        query, memory, position = step(*sizes, 5)
+        expected = attention.attend(query, memory, position=position).context
+        assert_near(program(query, memory, position), expected, 1e-6)
+
+
+class FlatStep(Step):
+    """`Step` with the memory as separate inputs, without what is for kernels alone."""
+
+    def forward(self, query, key, value, mask, empty, lengths, position):
+        return super().forward(query, luong.Memory(key, value, mask, empty, lengths), position)
+
+
+NAMES = {
+    Whole: ("query", "key", "value", "lengths", "position"),
+    FlatStep: ("query", "key", "value", "mask", "empty", "lengths", "position"),
+}
+AT_ONCE = {(Whole, "general", "local_p"), (FlatStep, "concat", "local_m")}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore:# The axis name:UserWarning")
+@pytest.mark.parametrize(
+    ("what", "score", "name"),
+    [
+        pytest.param(what, *pair, marks=[] if (what, *pair) in AT_ONCE else pytest.mark.slow)
+        for what in NAMES
+        for pair in EXPORTED
+    ],
+)
+def test_onnx(what, score, name, tmp_path):
+    """By PyTorch's own exporter, checked by the runtime that people deploy on."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    attention, inputs = exported(score, name)
+
+    def given(*sizes):
+        query, key, value, lengths, position = inputs(*sizes)
+        expected = attention(query, key, value, lengths=lengths, position=position).context
+        if what is Whole:
+            return expected, (query, key, value, lengths, position)
+        with torch.no_grad():
+            memory = attention.prepare(key, value, lengths=lengths)
+        return expected, (query, *memory[:5], position)
+
+    batch, m, names = Dim("batch"), Dim("m"), NAMES[what]
+    dynamic = {"key": {0: batch, 1: m}, "value": {0: batch, 1: m}, "mask": {0: batch, 2: m}}
+    torch.onnx.export(
+        what(attention).eval(),
+        given(3, 7)[1],
+        tmp_path / "attention.onnx",
+        dynamo=True,
+        verbose=False,
+        input_names=names,
+        output_names=["context"],
+        dynamic_shapes={name: dynamic.get(name, {0: batch}) for name in names},
+    )
+    session = onnxruntime.InferenceSession(tmp_path / "attention.onnx")
+    taken = {x.name for x in session.get_inputs()}
+    for seed, sizes in enumerate([(3, 7), (5, 15), (2, 3), (4, 2), (64, 50)]):
+        expected, tensors = given(*sizes, seed)
+        named = {x: y.numpy() for x, y in zip(names, tensors, strict=True) if x in taken}
+        (context,) = session.run(["context"], named)
+        np.testing.assert_allclose(context, expected.detach().numpy(), rtol=0, atol=1e-5)

@@ -10,7 +10,7 @@ from torch.func import vmap
 
 import luong
 from luong.kernels import dispatch
-from luong.kernels.additive import blocks, compiled, plain
+from luong.kernels.additive import blocks, compiled, plain, windows
 from operators import assert_near
 
 Q, K, X, V = torch.ones(2, 3, 4), torch.ones(2, 5, 4), torch.ones(2, 5, 6), torch.ones(4)
@@ -69,6 +69,25 @@ def test_explain():
     assert list(luong.explain("additive")) == ["numba", "torch", "reference"]
     elsewhere = luong.explain("additive", Q.to("meta"), K)
     assert elsewhere == {"numba": ["it computes on the CPU alone"], "torch": [], "reference": []}
+
+
+def test_explain_windows():
+    index = torch.zeros(2, 3, 2, dtype=torch.int64)
+    assert luong.explain("window", Q, K, index) == {"numba": [], "torch": [], "reference": []}
+    assert luong.explain("window", Q.to("meta"), K)["numba"] == ["it computes on the CPU alone"]
+
+
+@pytest.mark.parametrize("backend", [None, "numba", "torch", "reference"])
+def test_the_backend_asked_for_computes_windows(backend, monkeypatch):
+    names = []
+    for name, function in (("numba", "compiled"), ("torch", "blocked"), ("reference", "formula")):
+        inner = getattr(windows, function)
+        monkeypatch.setattr(
+            windows, function, lambda *x, name=name, inner=inner: names.append(name) or inner(*x)
+        )
+    score = luong.Concat(4, 4, 4, backend=backend)
+    luong.Attention(score, window=luong.LocalMonotonic(1))(Q, K, X)
+    assert names[0] == (backend or "numba")
 
 
 @pytest.mark.parametrize("operator", ["dot", "", "Additive"])

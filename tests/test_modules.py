@@ -24,7 +24,7 @@ kinds = pytest.mark.parametrize("kind", ["none", "length_0", "mask_b1m", "mask",
 
 
 def attention_of(case, dropout=0.0):
-    module = luong.Attention(case.formula.module(case.sizes), dropout=dropout).double()
+    module = case.attention(dropout).double()
     for parameter, x in zip(module.parameters(), case.inputs()[3:], strict=True):
         parameter.data.copy_(x)
     return module
@@ -59,7 +59,7 @@ def test_step_by_step_equals_all_at_once(case):
     memory = attention.prepare(key, value, lengths=torch.tensor([case.sizes.m, 4, 0]))
     context, weights = attention.attend(query, memory, need_weights=True)
     for i in range(case.sizes.n):
-        step = attention.attend(query[:, i : i + 1], memory, need_weights=True)
+        step = attention.attend(query[:, i : i + 1], memory, need_weights=True, **case.at(i))
         assert_near(step.context, context[:, i : i + 1])
         assert_near(step.weights, weights[:, i : i + 1])
 
@@ -69,9 +69,9 @@ def test_beams_ride_on_the_query_axis(case):
     attention, (query, key, value) = attention_of(case), case.inputs()[:3]
     memory = attention.prepare(key, value, lengths=torch.tensor([case.sizes.m, 4, 2]))
     beams = query[:, :4]  # four beams of one step
-    together = attention.attend(beams, memory).context
+    together = attention.attend(beams, memory, **case.at(torch.tensor([3]))).context
     for beam in range(4):
-        alone = attention.attend(beams[:, beam : beam + 1], memory).context
+        alone = attention.attend(beams[:, beam : beam + 1], memory, **case.at(3)).context
         assert_near(together[:, beam : beam + 1], alone)
 
 
@@ -187,15 +187,15 @@ def test_dropout_keeps_the_mean_and_drops_at_its_rate():
 
 @modules
 def test_parameters_have_the_names_and_shapes_of_the_formulas(case):
-    score = luong.Attention(case.formula.module(case.sizes)).score
-    assert {name: tuple(x.shape) for name, x in score.named_parameters()} == case.parameters
+    named = case.attention().named_parameters()
+    assert {name: tuple(x.shape) for name, x in named} == case.parameters
 
 
 @modules
 def test_copies_and_round_trips(case):
     attention, tensors = attention_of(case, dropout=0.1).eval(), case.inputs()[:3]
     expected = attention(*tensors).context
-    fresh = luong.Attention(case.formula.module(case.sizes)).double()
+    fresh = case.attention().double()
     fresh.load_state_dict(attention.state_dict())
     for again in (copy.deepcopy(attention), pickle.loads(pickle.dumps(attention)), fresh):
         assert torch.equal(again(*tensors).context, expected)
@@ -223,6 +223,10 @@ STARTS = {
     ),
     "simplified": (lambda: luong.Concat(200, 50, 50, simplified=True), {"weight": 200**-0.5}),
     "Location": (lambda: luong.Location(400, 300), {"weight": 1 / math.sqrt(400)}),
+    "LocalPredictive": (
+        lambda: luong.LocalPredictive(400, 900, 10),
+        {"weight": 1 / math.sqrt(400), "v": 1 / math.sqrt(900)},
+    ),
     "AttentionalState": (
         lambda: luong.AttentionalState(300, 100, 200),
         {"weight": 1 / math.sqrt(400)},
@@ -240,7 +244,10 @@ def test_parameters_start_uniform_in_the_documented_range(name):
         assert parameters[key].std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
 
 
-@pytest.mark.parametrize("name", [n for n, f in FORMULAS.items() if f.module and n[:2] != "g_"])
+SCORES = [n for n, f in FORMULAS.items() if f.module and not f.window and n[:2] != "g_"]
+
+
+@pytest.mark.parametrize("name", SCORES)
 def test_scaled_starts_equal_to_its_score(name):
     case = next(c for c in CASES if c.way == "module" and c.name.startswith(f"module-{name}-"))
     score = attention_of(case).score
@@ -271,6 +278,9 @@ REPRS = [
     "Concat(query_size=11, key_size=13, hidden_size=19, bias=True, simplified=False)",
     "Concat(query_size=11, key_size=19, hidden_size=19, bias=False, simplified=True)",
     "Location(query_size=11, max_length=7)",
+    "LocalMonotonic(half_width=3)",
+    "LocalPredictive(query_size=11, hidden_size=13, half_width=2, renormalize=True)",
+    "Causal()",
     "AttentionalState(context_size=17, query_size=11, output_size=23)",
 ]
 
@@ -280,7 +290,9 @@ def test_repr_is_the_constructor(text):
     assert repr(eval(f"luong.{text}")) == text
 
 
-def test_repr_of_attention_shows_score_and_dropout():
-    text = repr(luong.Attention(luong.General(11, 13), dropout=0.1))
+def test_repr_of_attention_shows_score_window_and_dropout():
+    window = luong.LocalPredictive(11, 3, 2)
+    text = repr(luong.Attention(luong.General(11, 13), window=window, dropout=0.1))
+    assert "(window): LocalPredictive(query_size=11, hidden_size=3, half_width=2" in text
     assert "General(query_size=11, key_size=13)" in text
     assert "dropout=0.1" in text

@@ -399,7 +399,10 @@ class Attention(nn.Module):
         keys = _keys(self.window, query, memory, position)
         if keys is None:
             raise ValueError("window: this attention has none: ask attend for all weights")
-        return _local.windowed(self.score, query, memory, keys, dropout=self._dropout())
+        found = _local.windowed(self.score, query, memory, keys, dropout=self._dropout())
+        rows = found.context.shape[:-1]
+        weights = found.weights.expand(*rows, found.weights.shape[-1])
+        return found._replace(weights=weights, start=found.start.expand(rows))
 
     def _dropout(self) -> float:
         return self.dropout if self.training else 0.0
