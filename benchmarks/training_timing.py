@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.resources
 import json
+import os
 import random
 import re
 import statistics
@@ -13,6 +14,8 @@ import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler tells when it starts
 
 import torch
 from torch import Tensor, nn
@@ -218,7 +221,6 @@ def products(model: Seq2Seq, batch: Batch) -> float:
 GROUPS = {  # of PyTorch's operators, by the beginning of their names
     "recurrent layers": ("aten::mkldnn_rnn_layer",),
     "matrix products": ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::addbmm"),
-    "additive attention": ("_Attend", "_Score", "luong::"),
     "random numbers": ("aten::random_", "aten::bernoulli_"),
     "optimizer": ("aten::_fused_adamw", "aten::_foreach", "Optimizer", "aten::linalg_vector_norm"),
     "copies": ("aten::copy_", "aten::cat", "aten::fill_", "aten::index", "aten::embedding"),

@@ -110,10 +110,11 @@ def test_dropout_is_on_vertical_connections_alone(
     shape: dict[str, Any] = {"encoder_layers": 2, "decoder_layers": 2, "input_feeding": feeding}
     model = make(**shape)
     memory, state = model.encode(*source("abc"))
-    last = model.decoder(torch.tensor([[START, 5, 7]]), state, memory).state
-    oracle = Formulas(model, drop=lambda x: 0 * x, score="general", **shape)
+    step = model.decoder(torch.tensor([[START, 5, 7]]), state, memory)
+    assert not step.logits.any()
+    oracle = Formulas(model, drop=lambda x: 0 * x, **shape)
     oracle.run(source("abc")[0][0].tolist(), [START, 5, 7])
-    for tensor, kind in zip(last.layers, zip(*oracle.states, strict=True), strict=True):
+    for tensor, kind in zip(step.state.layers, zip(*oracle.states, strict=True), strict=True):
         torch.testing.assert_close(tensor[:, 0, 0], torch.stack(kind), **EXACT)
 
 
@@ -128,10 +129,11 @@ def test_steps_of_reordered_hypotheses_equal_their_symbols_in_a_row(
         model = make(score, cell=cell, input_feeding=feeding, decoder_layers=2, **window)
         memory, state = model.encode(*source("abc", "de", "a"))
         state = state.reorder(torch.zeros(3, 2, dtype=torch.long))  # two hypotheses each
-        kept = torch.tensor([2, 0])
+        kept, swapped = torch.tensor([0, 2]), torch.tensor([1, 0])
         memory, state = memory.select(kept), state.select(kept)
-        first, second = torch.tensor([[5, 6], [7, 8]]), torch.tensor([[9, 4], [11, 12]])
+        first, second = torch.tensor([[7, 8], [5, 6]]), torch.tensor([[9, 4], [11, 12]])
         state = model.decoder.step(first, state, memory).state
+        memory, state = memory.select(swapped), state.select(swapped)
         state = state.reorder(torch.tensor([[1, 1], [1, 0]]))
         logits, state, weights = model.decoder.step(second, state, memory, need_weights=True)
         assert state.position == 2
@@ -224,6 +226,24 @@ def test_gradients_reach_every_parameter_and_no_padding(
         assert parameter.grad.abs().sum() > 0, name
     for side in (model.encoder, model.decoder):
         assert side.embedding.weight.grad[PAD].abs().sum() == 0
+
+
+@pytest.mark.parametrize("feeding", [False, True])
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_autocast(cell: str, feeding: bool) -> None:
+    symbols, lengths = source("abcd", "ef")
+    previous = torch.tensor([[START, 5, 6], [START, 4, PAD]])
+    for reader, score in itertools.product(READERS, SCORES):
+        torch.manual_seed(0)
+        sizes = {"embedding_size": 16, "hidden_size": 16, "cell": cell, "dropout": 0.0}
+        model = Seq2Seq(11, 13, score=score, input_feeding=feeding, **sizes, **reader)
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = model(symbols, lengths, previous)
+        torch.testing.assert_close(
+            logits.float(), model(symbols, lengths, previous), rtol=0, atol=0.02
+        )
+        logits.float().logsumexp(-1).sum().backward()
+        assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 def test_dropout_is_off_outside_training() -> None:

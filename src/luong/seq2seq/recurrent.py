@@ -79,7 +79,7 @@ def advance(layer: Layer, gates: Tensor, state: LayerState) -> LayerState:
         return torch.sigmoid(o) * torch.tanh(cell), cell
     (r, z, n), (from_r, from_z, from_n) = gates.chunk(3, 1), recurrent.chunk(3, 1)
     new = torch.tanh(n + torch.sigmoid(r + from_r) * from_n)
-    return (torch.lerp(new, hidden, torch.sigmoid(z + from_z)),)
+    return (new + torch.sigmoid(z + from_z) * (hidden - new),)
 
 
 def read(layer: Layer, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, LayerState]:
