@@ -178,8 +178,8 @@ def test_a_sheet_has_cells_of_one_size() -> None:
 def test_curves(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text(
-        "update,train_loss,dev_loss,dev_per,learning_rate,note,seconds\n"
-        "100,2.5,2.25,50,0.1,x,1\n200,1.5,,25,0.05,y,2\n"
+        "update,train_loss,dev_loss,dev_per,learning_rate,note,seconds,epoch\n"
+        "100,2.5,2.25,50,0.1,x,1,1\n200,1.5,,25,0.05,y,2,1\n"
     )
     figure = plotting.curves(path)
     panels = {

@@ -3,8 +3,9 @@
 At step t the decoder reads y_(t-1), attends with weights a_t, and predicts y_t. Which of the two
 words a_t belongs to is a question of the model. Luong et al. (2015, footnote 14) gave a_t to the
 word that was read where the score is content-based, to the one predicted where it is location.
-Here it belongs to the word predicted, whatever the score: models whose encoder reads in both
-directions attend to what they are about to say. `rows` is the one place that knows of this.
+Here it belongs to the word predicted, whatever the score, unless another step is asked for: models
+attend to what they are about to say, as their alignment error rates tell. `rows` is the one place
+that knows of this.
 """
 
 from __future__ import annotations

@@ -138,9 +138,9 @@ def curves(path: Path) -> Figure:
     updates = table.pop("update")
     panels: dict[str, list[str]] = {}
     for name in table:
-        if name != "seconds":
+        if name not in ("seconds", "epoch"):
             panels.setdefault(re.sub("^(train|dev)_", "", name), []).append(name)
-    columns = min(3, len(panels))
+    columns = 2 if len(panels) == 4 else min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = _figure(4.2 * columns, 3.2 * rows, layout="constrained")
     for k, (title, names) in enumerate(panels.items()):
@@ -232,7 +232,7 @@ def _numbers(path: Path) -> dict[str, list[float]]:
     for name in lines[0] if lines else ():
         with suppress(TypeError, ValueError):
             table[name] = [float(line[name] or "nan") for line in lines]
-    if len(table.keys() - {"seconds"}) < 2 or "update" not in table:
+    if len(table.keys() - {"seconds", "epoch"}) < 2 or "update" not in table:
         raise ToolkitError(f"{path}: no curves in it: expected a column `update`, and others")
     return table
 
@@ -243,4 +243,4 @@ def _readable(name: str) -> str:
     return " ".join(word if word in _WORDS else word.upper() for word in words)
 
 
-_WORDS = {"train", "dev", "loss", "learning", "rate", "exact", "perplexity", "tokens", "epoch"}
+_WORDS = {"train", "dev", "loss", "learning", "rate", "exact", "perplexity", "tokens"}

@@ -139,6 +139,10 @@ def _given(arguments: Namespace) -> tuple[str, list[Answer], list[Measurement]]:
 def _translated(arguments: Namespace) -> tuple[str, list[Answer], list[Measurement]]:
     if not arguments.model:
         raise UsageError("give a model, or --hypotheses and --target, or --alignments and --gold")
+    if bool(arguments.source) != bool(arguments.target):
+        raise UsageError("--source and --target go together")
+    if arguments.source and arguments.data:
+        raise UsageError("give --data, or --source and --target")
 
     from luong.toolkit import evaluating
     from luong.toolkit.translating import Translator
@@ -160,10 +164,6 @@ def _pairs(arguments: Namespace) -> tuple[str, list[Pair]]:
     from luong.toolkit import corpus
     from luong.toolkit.config import Config
 
-    if bool(arguments.source) != bool(arguments.target):
-        raise UsageError("--source and --target go together")
-    if arguments.source and arguments.data:
-        raise UsageError("give --data, or --source and --target")
     if arguments.source:
         files = [corpus.read_parallel(arguments.source, target) for target in arguments.target]
         name = ", ".join(map(str, [arguments.source, *arguments.target]))
