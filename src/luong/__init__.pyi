@@ -25,5 +25,6 @@ from ._score import general_score as general_score
 from ._score import location_score as location_score
 from ._score import scaled_dot_score as scaled_dot_score
 from .kernels.dispatch import explain as explain
+from .toolkit import load as load
 
 __version__: str

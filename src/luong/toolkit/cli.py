@@ -19,6 +19,7 @@ usage: luong VERB ...
 
   train      learn a model from pairs of lines, by a recipe
   translate  a line out for every line in
+  score      the log-probability of given pairs
   evaluate   error rates on pairs that the model has not seen
   plot       an alignment as a picture
 
@@ -29,7 +30,7 @@ usage: luong VERB ...
 """
 
 
-VERBS = ("train", "translate", "evaluate", "plot")
+VERBS = ("train", "translate", "score", "evaluate", "plot")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
