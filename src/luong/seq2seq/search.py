@@ -19,6 +19,7 @@ from torch import Tensor
 from luong.seq2seq.model import END, PAD, START, Seq2Seq
 
 _NEVER = float("-inf")
+_CUT = -(2.0**40)  # ranks below those of all outputs that end
 _LEAVE = 0.75  # finished sentences leave the batch when at most this share of it is still open
 
 
@@ -141,7 +142,7 @@ def decode(
     previous = source.new_full((len(lengths), 1), START)
     scores = torch.zeros_like(previous, dtype=torch.float64)
     kept = _Outputs.none(len(lengths), decoding.n_best, source.device)
-    outputs = kept = kept.cut(rules.limits == 0, scores, decoding, 0)
+    outputs = kept = kept.cut(rules.limits == 0, scores, 0)
     scores[rules.limits == 0] = _NEVER
     history: list[_Past] = []
     for step in range(rules.longest):
@@ -152,7 +153,7 @@ def decode(
         scores, parents, previous = candidates.open(decoding.width)
         history.append(_Past(previous, parents, weights, rows))
         cut = rules.limits <= step + 1
-        kept = kept.cut(cut, scores, decoding, step + 1)
+        kept = kept.cut(cut, scores, step + 1)
         # log-probabilities only fall: the best that is open ends at most as good as this
         bound = scores[:, 0] / rules.limits**decoding.length_penalty
         closed = cut | (kept.ranks[:, -1] >= bound)
@@ -242,7 +243,7 @@ class _Past(NamedTuple):
 class _Outputs(NamedTuple):
     """The best outputs of each sentence so far, best first: (batch, n_best) each."""
 
-    ranks: Tensor  # log-probability over lengthᵅ; -inf: there is none
+    ranks: Tensor  # log-probability over lengthᵅ, or _CUT and less; -inf: there is none
     scores: Tensor  # log-probability
     lengths: Tensor  # symbols, END not counted
     places: Tensor  # among the hypotheses, after its last symbol
@@ -256,25 +257,19 @@ class _Outputs(NamedTuple):
 
     def add(self, candidates: _Candidates, decoding: Decoding, step: int) -> _Outputs:
         """These and the candidates that end among the best."""
-        scores = candidates.scores.masked_fill(candidates.symbols != END, _NEVER)
-        scores = scores[:, : decoding.width]
-        ended = self._of(scores, step + 1, decoding, finished=True)
-        ended = ended._replace(
-            lengths=torch.full_like(ended.places, step),
-            places=candidates.parents[:, : decoding.width],
-        )
-        ranks, best = torch.cat([self.ranks, ended.ranks], 1).topk(self.ranks.shape[1])
-        return self._joined(ended, best)._replace(ranks=ranks)
+        scores, parents, symbols = (x[:, : decoding.width] for x in candidates)
+        scores = scores.masked_fill(symbols != END, _NEVER)
+        ranks = scores / (step + 1) ** decoding.length_penalty
+        return self._joined(ranks, scores, step, parents, finished=True)
 
-    def cut(self, rows: Tensor, scores: Tensor, decoding: Decoding, length: int) -> _Outputs:
+    def cut(self, rows: Tensor, scores: Tensor, length: int) -> _Outputs:
         """These and, after them, the hypotheses of `rows` (bool) that are open at the limit."""
         if not bool(rows.any()):
             return self
+        places = torch.arange(scores.shape[1], device=scores.device).expand(scores.shape)
         scores = scores.masked_fill(~rows[:, None], _NEVER)
-        left = self._of(scores, length, decoding, finished=False)
-        there = torch.cat([self.ranks, left.ranks], 1) > _NEVER
-        best = there.byte().argsort(1, descending=True, stable=True)[:, : self.ranks.shape[1]]
-        return self._joined(left, best)
+        ranks = (_CUT - places.double()).where(scores > _NEVER, _NEVER)  # they are in order
+        return self._joined(ranks, scores, length, places, finished=False)
 
     def select(self, rows: Tensor) -> _Outputs:
         return _Outputs(*(x[rows] for x in self))
@@ -283,20 +278,15 @@ class _Outputs(NamedTuple):
         """These, with `others` at `rows`."""
         return _Outputs(*(x.index_copy(0, rows, y) for x, y in zip(self, others, strict=True)))
 
-    @staticmethod
-    def _of(scores: Tensor, length: int, decoding: Decoding, *, finished: bool) -> _Outputs:
-        places = torch.arange(scores.shape[1], device=scores.device).expand(scores.shape)
-        return _Outputs(
-            ranks=scores / max(length, 1) ** decoding.length_penalty,
-            scores=scores,
-            lengths=torch.full_like(places, length),
-            places=places,
-            finished=torch.full_like(places, finished, dtype=torch.bool),
-        )
-
-    def _joined(self, others: _Outputs, best: Tensor) -> _Outputs:
-        pairs = zip(self, others, strict=True)
-        return _Outputs(*(torch.cat(pair, 1).gather(1, best) for pair in pairs))
+    def _joined(
+        self, ranks: Tensor, scores: Tensor, length: int, places: Tensor, *, finished: bool
+    ) -> _Outputs:
+        lengths = torch.full_like(places, length)
+        ended = torch.full_like(places, finished, dtype=torch.bool)
+        pairs = zip(self, (ranks, scores, lengths, places, ended), strict=True)
+        both = _Outputs(*(torch.cat(pair, 1) for pair in pairs))
+        ranks, best = both.ranks.topk(self.ranks.shape[1])
+        return _Outputs(ranks, *(x.gather(1, best) for x in both[1:]))
 
 
 class _Rules(NamedTuple):

@@ -15,7 +15,7 @@ from luong.toolkit import terminal
 from luong.toolkit.corpus import numbered
 from luong.toolkit.errors import ToolkitError
 
-MAX_BYTES = 1 << 20  # of a line
+MAX_BYTES = 1 << 18  # of a line
 _BLOCK = 1 << 16
 
 Line = tuple[str, str]  # its name, as `file:3`, and its text
@@ -25,7 +25,7 @@ class Process(NamedTuple):
     """Which of several processes this is, as torchrun tells it."""
 
     rank: int
-    count: int
+    size: int
 
     @classmethod
     def here(cls) -> Process:
@@ -41,10 +41,10 @@ def share(path: Path, process: Process) -> Iterator[list[Line]]:
     """The lines of a file that begin in this process's share of its bytes: whole, in order."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        if process.count > 1 and not path.is_file():
+        if process.size > 1 and not path.is_file():
             raise ToolkitError(f"{path}: several processes can share a regular file only")
         start, end = (
-            _boundary(file, size * part // process.count)
+            _boundary(file, size * part // process.size)
             for part in (process.rank, process.rank + 1)
         )
         first = 1 + sum(block.count(b"\n") for block in _blocks(file, 0, start))
@@ -55,7 +55,7 @@ def share(path: Path, process: Process) -> Iterator[list[Line]]:
 @contextmanager
 def joined(path: Path, process: Process) -> Iterator[TextIO]:
     """A file to write this process's part to; `path` holds the parts of all, when all are done."""
-    parts = [path.with_name(f"{path.name}.part{i}") for i in range(process.count)]
+    parts = [path.with_name(f"{path.name}.part{i}") for i in range(process.size)]
     mine = parts[process.rank]
     try:
         with mine.open("w", encoding="utf-8", newline="\n") as file:
@@ -63,7 +63,7 @@ def joined(path: Path, process: Process) -> Iterator[TextIO]:
     except BaseException:
         mine.unlink(missing_ok=True)
         raise
-    if process.count > 1:
+    if process.size > 1:
         _meet()
     if process.rank == 0:
         with mine.open("ab") as whole:
@@ -75,7 +75,7 @@ def joined(path: Path, process: Process) -> Iterator[TextIO]:
 
 
 def _meet() -> None:
-    """Wait until all processes are here. (One that fails is noticed by torchrun, which ends all.)"""
+    """Wait until all processes are here. (Where one fails, torchrun ends the others.)"""
     from torch import distributed
 
     distributed.init_process_group("gloo", timeout=timedelta(days=30))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from luong.toolkit.errors import ToolkitError
@@ -23,6 +24,23 @@ def parser(verb: str, description: str, **options: Any) -> ArgumentParser:
     return ArgumentParser(
         prog=f"luong {verb}", description=description, exit_on_error=False, **options
     )
+
+
+def options_first(parser: ArgumentParser, argv: Sequence[str]) -> list[str]:
+    """`argv` reordered: argparse wants positionals that repeat together, people do not."""
+    options, others, rest = list[str](), list[str](), list(argv)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            return [*options, word, *others, *rest]
+        if not word.startswith("-"):
+            others.append(word)
+            continue
+        options.append(word)
+        action = parser._option_string_actions.get(word)
+        if rest and action is not None and action.nargs != 0:
+            options.append(rest.pop(0))
+    return [*options, *others]
 
 
 def checked(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from io import BufferedReader
@@ -17,7 +16,7 @@ from luong.toolkit.errors import ToolkitError, UsageError
 from luong.toolkit.streams import Line, Process
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser
+    from jsonargparse import ArgumentParser, Namespace
 
     from luong.seq2seq.search import Decoding
     from luong.toolkit.translating import Translation, Translator
@@ -28,10 +27,11 @@ _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 def run(argv: Sequence[str]) -> None:
     """luong translate MODEL [TEXT ...] [< lines]"""
-    arguments = _parser().parse_args(list(argv))
+    parser = _parser()
+    arguments = parser.parse_args(terminal.options_first(parser, argv))
     _check(arguments)
     process = Process.here()
-    if process.count > 1 and not (arguments.input and arguments.output):
+    if process.size > 1 and not (arguments.input and arguments.output):
         raise UsageError("several processes share a file: give --input and --output")
     decoding = _decoding(arguments)
     options = {
@@ -212,9 +212,7 @@ def _text(_: int, __: str, outputs: list[Translation], ___: str | None) -> Itera
     yield outputs[0].text
 
 
-def _tsv(
-    number: int, _: str, outputs: list[Translation], alignments: str | None
-) -> Iterator[str]:
+def _tsv(number: int, _: str, outputs: list[Translation], alignments: str | None) -> Iterator[str]:
     for rank, output in enumerate(outputs, 1):
         links = [_pharaoh(output)] if alignments else []
         yield "\t".join([str(number), str(rank), f"{output.score:.6f}", *links, output.text])
