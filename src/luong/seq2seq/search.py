@@ -28,8 +28,7 @@ class Hypothesis(NamedTuple):
 
     symbols: list[int]  # without END
     score: float  # log-probability, END included where there is one
-    weights: Tensor  # (n + 1, m): row i is what was attended when symbol i was predicted, the last
-    # one when END was; (n, m) where that never came
+    weights: Tensor  # (n, m): row i is what was attended when symbol i was predicted
     finished: bool  # False: cut at the length limit
 
 
@@ -380,9 +379,8 @@ def _noise(seed: int, number: int, shape: tuple[int, int]) -> Tensor:
 
 def _trace(history: list[_Past], outputs: _Outputs, lengths: Tensor) -> list[list[Hypothesis]]:
     """The outputs, each followed back from its last symbol to its first."""
-    steps = outputs.lengths + outputs.finished.long()
-    shape = (*steps.shape, int(steps.max()))
-    symbols = steps.new_full(shape, PAD)
+    shape = (*outputs.lengths.shape, int(outputs.lengths.max()))
+    symbols = outputs.places.new_full(shape, PAD)
     weights = torch.zeros(*shape, 0, device=lengths.device)
     if history:
         weights = history[0].weights.new_zeros(*shape, history[0].weights.shape[-1])
@@ -391,14 +389,15 @@ def _trace(history: list[_Past], outputs: _Outputs, lengths: Tensor) -> list[lis
         past = history[step]
         row = torch.zeros_like(lengths)
         row[past.rows] = torch.arange(len(past.rows), device=row.device)
-        here = (row[:, None], places.where(step < steps, 0))
-        inside = step < outputs.lengths  # else: END, which hypotheses themselves predict
-        places = past.parents[here].where(inside, places)
-        weights[..., step, :] = past.weights[row[:, None], places.where(step < steps, 0)]
+        inside = step < outputs.lengths
+        here = (row[:, None], places.where(inside, 0))
         symbols[..., step] = past.symbols[here].where(inside, PAD)
+        parents = past.parents[here]
+        weights[..., step, :] = past.weights[row[:, None], parents]
+        places = parents.where(inside, places)
     return [
         [
-            Hypothesis(found[:n], score, attended[: n + finished, :m].clone(), finished)
+            Hypothesis(found[:n], score, attended[:n, :m].clone(), finished)
             for found, n, score, attended, finished, rank in zip(*row, strict=True)
             if rank > _NEVER
         ]

@@ -232,7 +232,7 @@ class Translator:
             text=text,
             source=pieces,
             target=target,
-            weights=found.weights[: len(target)],  # without that of the end
+            weights=found.weights,
             unseen=[piece for piece, s in zip(pieces, symbols, strict=False) if s == UNKNOWN],
             score=found.score,
             finished=found.finished,
@@ -244,7 +244,7 @@ class Translator:
     ) -> list[str]:
         """`target` with source words, as they were written, for what is unknown."""
         spans = self.source.tokenizer.encode(line, add_special_tokens=False).offsets
-        attended = found.weights[: len(target)].argmax(1).tolist()
+        attended = found.weights.argmax(1).tolist()
         raw = [line[slice(*spans[j])] for j in attended]
         return [
             dictionary.get(word, word) if symbol == UNKNOWN else piece
