@@ -73,7 +73,7 @@ def test_explain():
 
 @pytest.mark.parametrize("operator", ["dot", "", "Additive"])
 def test_explain_unknown_operator(operator):
-    expected = rf"^operator: expected one of additive, got '{operator}'$"
+    expected = rf"^operator: expected one of additive, window, got '{operator}'$"
     with pytest.raises(ValueError, match=expected):
         luong.explain(operator, Q)
 
@@ -153,7 +153,7 @@ def test_without_numba_the_torch_backend_takes_over_with_one_warning():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "numba is not installed: additive attention will be slower|6",
+        "numba is not installed: additive and local attention will be slower|6",
         "backend: 'numba' cannot take this call: numba cannot be imported",
         "['numba cannot be imported']",
     ]

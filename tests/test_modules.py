@@ -24,7 +24,7 @@ kinds = pytest.mark.parametrize("kind", ["none", "length_0", "mask_b1m", "mask",
 
 
 def attention_of(case, dropout=0.0):
-    module = luong.Attention(case.formula.module(case.sizes), dropout).double()
+    module = luong.Attention(case.formula.module(case.sizes), dropout=dropout).double()
     for parameter, x in zip(module.parameters(), case.inputs()[3:], strict=True):
         parameter.data.copy_(x)
     return module

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -20,14 +20,22 @@ from luong.seq2seq import Seq2Seq, greedy
 from luong.seq2seq.model import END, PAD, START, UNKNOWN
 from luong.seq2seq.search import Decoding, Hypothesis, Sampling, decode
 
-SCORES = ("dot", "scaled_dot", "general", "concat")
+KINDS: tuple[dict[str, Any], ...] = (
+    {"score": "dot", "input_feeding": True},
+    {"score": "scaled_dot", "window": "local_m", "half_width": 1, "decoder_layers": 2},
+    {"score": "general", "cell": "gru", "attend_end": True},
+    {"score": "concat", "window": "local_p", "half_width": 1, "input_feeding": True},
+    {"score": "location", "location_length": 4, "bidirectional": False, "reverse_source": True},
+)
 TARGETS = 7
 WORDS = (UNKNOWN, 4, 5, 6)  # all that an output may hold
 
 
-def make(seed: int = 0, score: str = "general", targets: int = TARGETS) -> Seq2Seq:
+def make(seed: int = 0, targets: int = TARGETS) -> Seq2Seq:
     torch.manual_seed(seed)
-    model = Seq2Seq(11, targets, embedding_size=5, hidden_size=6, score=score, dropout=0.5).double()
+    model = Seq2Seq(
+        11, targets, embedding_size=5, hidden_size=6, **KINDS[seed % len(KINDS)]
+    ).double()
     for parameter in model.parameters():  # large weights: every part matters
         torch.nn.init.uniform_(parameter, -1.5, 1.5)
     return model.eval()
@@ -61,7 +69,7 @@ def forced(models: Sequence[Seq2Seq], row: str, symbols: Sequence[int]) -> tuple
         memory, state = model.encode(*source(row))
         step = model.decoder(previous, state, memory, need_weights=True)
         probs.append(torch.softmax(step.logits[0], -1))
-        weights.append(step.weights[0])
+        weights.append(step.weights[0, :, : len(row)])  # END may be attended as well
     return torch.stack(probs).mean(0).log(), torch.stack(weights).mean(0)
 
 
@@ -91,9 +99,9 @@ def same(found: Sequence[Hypothesis], expected: Sequence[Entry]) -> None:
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.0])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(5))
 def test_a_wide_beam_finds_the_best_of_all_outputs(seed: int, penalty: float) -> None:
-    model = make(seed, SCORES[seed])
+    model = make(seed)
     rows = ("abc", "", "e")
     decoding = Decoding(
         beam=100, n_best=20, length_penalty=penalty, max_ratio=0.5, max_extra=2, min_ratio=0.5
@@ -153,7 +161,7 @@ def plain(model: Seq2Seq, row: str, decoding: Decoding) -> list[Entry]:
 def test_stopping_early_and_leaving_the_batch_lose_nothing(
     seed: int, beam: int, n_best: int, penalty: float, least: int, extra: int, rows: list[str]
 ) -> None:
-    model = make(seed, SCORES[seed % 4])
+    model = make(seed)
     decoding = Decoding(
         beam=beam,
         n_best=min(n_best, beam),
@@ -177,7 +185,7 @@ def test_stopping_early_and_leaving_the_batch_lose_nothing(
 def test_company_order_and_padding_change_nothing(
     seed: int, beam: int, sample: bool, rows: list[str], data: st.DataObject
 ) -> None:
-    model = make(seed, SCORES[seed % 4], targets=13)
+    model = make(seed, targets=13)
     decoding = Decoding(beam=beam, n_best=min(beam, 3), length_penalty=0.5)
     if sample:
         decoding = Decoding(n_best=4, sampling=Sampling(temperature=1.3, top_p=0.9))
@@ -192,7 +200,7 @@ def test_company_order_and_padding_change_nothing(
             torch.testing.assert_close(one.weights, other.weights, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(5))
 def test_outputs_are_distinct_and_their_scores_and_weights_those_of_forced_decoding(
     seed: int,
 ) -> None:
@@ -207,7 +215,7 @@ def test_outputs_are_distinct_and_their_scores_and_weights_those_of_forced_decod
             expected = probability([model], row, found.symbols, found.finished)
             assert found.score == pytest.approx(expected, abs=1e-9)
             weights = forced([model], row, found.symbols)[1]
-            torch.testing.assert_close(found.weights, weights[:-1, : len(row)])
+            torch.testing.assert_close(found.weights, weights[:-1])
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
@@ -260,7 +268,7 @@ def test_a_limit_of_nothing_is_an_empty_output_that_is_cut() -> None:
     for rows in (("a", ""), ("",)):
         found = decode([make()], *source(*rows), Decoding(beam=2, max_ratio=3, max_extra=0))
         assert (found[-1][0].symbols, found[-1][0].score, found[-1][0].finished) == ([], 0, False)
-        assert len(found[0][0].symbols) == 3 * len(rows[0])
+        assert 0 < len(found[0][0].symbols) <= 3 or rows == ("",)
 
 
 def test_no_sentences() -> None:
@@ -296,9 +304,9 @@ def test_a_prefix_of_control_symbols_is_refused(symbol: int) -> None:
         decode([make()], *source("a"), Decoding(), prefix=torch.tensor([[symbol]]))
 
 
-@pytest.mark.parametrize("kinds", [("dot", "concat"), ("general", "scaled_dot", "general")])
-def test_an_ensemble_is_the_mean_of_its_models_probabilities(kinds: Sequence[str]) -> None:
-    models = [make(seed, kind) for seed, kind in enumerate(kinds)]
+@pytest.mark.parametrize("seeds", [(0, 3), (1, 2, 4)])
+def test_an_ensemble_is_the_mean_of_its_models_probabilities(seeds: Sequence[int]) -> None:
+    models = [make(seed) for seed in seeds]
     rows = ("abc", "", "e")
     decoding = Decoding(beam=100, n_best=10, length_penalty=0.5, max_ratio=0.5, max_extra=2)
     for row, outputs in zip(rows, decode(models, *source(*rows), decoding), strict=True):
@@ -306,7 +314,7 @@ def test_an_ensemble_is_the_mean_of_its_models_probabilities(kinds: Sequence[str
         same(outputs, enumerate_all(models, row, limit, int(len(row) > 0), 0.5)[:10])
         for found in outputs:
             weights = forced(models, row, found.symbols)[1]
-            torch.testing.assert_close(found.weights, weights[:-1, : len(row)])
+            torch.testing.assert_close(found.weights, weights[:-1])
 
 
 def shaped(log_probs: Tensor, sampling: Sampling) -> list[float]:

@@ -1,20 +1,40 @@
-"""The model, against the formulas of the paper."""
+"""The model, against its formulas written as loops over single vectors, and against itself."""
 
 from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from formulas import Formulas
 from luong.seq2seq import Seq2Seq
+from luong.seq2seq.dropout import Dropout
 from luong.seq2seq.model import END, PAD, START
+from luong.seq2seq.recurrent import Stack, read
 
-SCORES = ("dot", "scaled_dot", "general", "concat")
+SCORES = ("dot", "scaled_dot", "general", "concat", "location")
+WINDOWS: tuple[dict[str, Any], ...] = (
+    {},
+    {"window": "local_m", "half_width": 1},
+    {"window": "local_p", "half_width": 2},
+)
+READERS: tuple[dict[str, bool], ...] = (
+    {"bidirectional": True},
+    {"bidirectional": False},
+    {"bidirectional": False, "reverse_source": True},
+)
+EXACT = {"rtol": 1e-12, "atol": 1e-12}
 
 
-def make(score: str = "general", seed: int = 0) -> Seq2Seq:
+def make(score: str = "general", seed: int = 0, **shape: Any) -> Seq2Seq:
     torch.manual_seed(seed)
-    model = Seq2Seq(11, 13, embedding_size=5, hidden_size=6, score=score, dropout=0.5).double()
+    sizes = {"embedding_size": 5, "hidden_size": 6, "location_length": 4, "dropout": 0.5} | shape
+    model = Seq2Seq(11, 13, score=score, **sizes).double()
     for parameter in model.parameters():  # large weights: every part matters
         torch.nn.init.uniform_(parameter, -1, 1)
     return model.eval()
@@ -27,69 +47,183 @@ def source(*rows: str) -> tuple[Tensor, Tensor]:
     return torch.tensor(padded), torch.tensor([len(row) for row in rows])
 
 
+@pytest.mark.parametrize("feeding", [False, True])
+@pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("score", SCORES)
-def test_logits_are_those_of_the_formulas(score: str) -> None:
-    model = make(score)
-    symbols, lengths = source("abc")
-    previous = torch.tensor([[START, 5, 7]])
-    logits = model(symbols, lengths, previous)
-
-    encoder, decoder = model.encoder, model.decoder
-    states, (h, c) = encoder.lstm(encoder.embedding(symbols))  # END read, then not attended
-    keys = states[0, :3]
-    state = (
-        torch.tanh(encoder.bridge[0](torch.cat([h[0], h[1]], -1)))[None],
-        encoder.bridge[1](torch.cat([c[0], c[1]], -1))[None],
-    )
-    for t in range(3):
-        hidden, state = decoder.lstm(decoder.embedding(previous[:, t : t + 1]), state)
-        query = hidden[0, 0]
-        scores = decoder.attention.score(query[None], keys)[0]
-        context = torch.softmax(scores, 0) @ keys
-        attentional = torch.tanh(decoder.attentional.weight @ torch.cat([context, query]))
-        torch.testing.assert_close(logits[0, t], decoder.output.weight @ attentional)
-
-
-@pytest.mark.parametrize("score", SCORES)
-def test_steps_of_reordered_hypotheses_equal_their_symbols_in_a_row(score: str) -> None:
-    model = make(score)
-    memory, state = model.encode(*source("abc", "de", "a"))
-    state = state.reorder(torch.zeros(3, 2, dtype=torch.long))  # two hypotheses each
-    kept = torch.tensor([2, 0])
-    memory, state = memory.select(kept), state.select(kept)
-    first, second = torch.tensor([[5, 6], [7, 8]]), torch.tensor([[9, 4], [11, 12]])
-    state = model.decoder.step(first, state, memory).state
-    state = state.reorder(torch.tensor([[1, 1], [1, 0]]))
-    logits, state, weights = model.decoder.step(second, state, memory, need_weights=True)
-    assert state.position == 2
-    for row, text, symbols in [(0, "a", [6, 9]), (0, "a", [6, 4]), (1, "abc", [8, 11])]:
-        whole = model.decoder(
-            torch.tensor([symbols]), *reversed(model.encode(*source(text))), need_weights=True
+@torch.no_grad()
+def test_logits_and_weights_are_those_of_the_formulas(
+    score: str, window: dict[str, Any], feeding: bool
+) -> None:
+    symbols, lengths = source("abcde")
+    previous = [START, 5, 7, 4]
+    for cell, layers, reader in itertools.product(
+        ("lstm", "gru"), ((1, 1), (2, 2), (1, 3), (3, 1)), READERS
+    ):
+        shape = {
+            "cell": cell,
+            "encoder_layers": layers[0],
+            "decoder_layers": layers[1],
+            "input_feeding": feeding,
+            **window,
+            **reader,
+        }
+        model = make(score, **shape)
+        memory, state = model.encode(symbols, lengths)
+        step = model.decoder(torch.tensor([previous]), state, memory, need_weights=True)
+        logits, weights = Formulas(model, score=score, **shape).run(symbols[0].tolist(), previous)
+        torch.testing.assert_close(step.logits[0], logits, **EXACT)
+        torch.testing.assert_close(step.weights[0], weights, **EXACT)
+        torch.testing.assert_close(
+            model(symbols, lengths, torch.tensor([previous]))[0], logits, **EXACT
         )
-        column = 1 if symbols[1] == 4 else 0
-        torch.testing.assert_close(logits[row, column], whole.logits[0, 1])
-        torch.testing.assert_close(weights[row, column, : len(text)], whole.weights[0, 1])
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"attend_end": True},
+        {"attend_end": True, "bidirectional": False, "reverse_source": True},
+        {"attend_end": True, "window": "local_p", "half_width": 1},
+        {"encoder_size": 4, "score": "concat"},
+        {"encoder_size": 5, "bidirectional": False, "input_feeding": True},
+        {"tied_embeddings": True, "embedding_size": 6},
+        {"learned_scale": True, "window": "local_m", "half_width": 1},
+    ],
+)
+@torch.no_grad()
+def test_options_are_those_of_the_formulas(shape: dict[str, Any]) -> None:
+    model = make(**shape)
+    symbols, lengths = source("abcd")
+    previous = [START, 5, 7]
+    logits = model(symbols, lengths, torch.tensor([previous]))[0]
+    expected, _ = Formulas(model, **shape).run(symbols[0].tolist(), previous)
+    torch.testing.assert_close(logits, expected, **EXACT)
+
+
+@pytest.mark.parametrize("feeding", [False, True])
+@torch.no_grad()
+def test_dropout_is_on_vertical_connections_alone(
+    feeding: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all that can be dropped gone, the states still go on from step to step."""
+    monkeypatch.setattr(Dropout, "forward", lambda self, x: 0 * x)
+    shape: dict[str, Any] = {"encoder_layers": 2, "decoder_layers": 2, "input_feeding": feeding}
+    model = make(**shape)
+    memory, state = model.encode(*source("abc"))
+    last = model.decoder(torch.tensor([[START, 5, 7]]), state, memory).state
+    oracle = Formulas(model, drop=lambda x: 0 * x, score="general", **shape)
+    oracle.run(source("abc")[0][0].tolist(), [START, 5, 7])
+    for tensor, kind in zip(last.layers, zip(*oracle.states, strict=True), strict=True):
+        torch.testing.assert_close(tensor[:, 0, 0], torch.stack(kind), **EXACT)
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("feeding", [False, True])
 @pytest.mark.parametrize("score", SCORES)
-def test_batch_mates_and_padding_change_nothing(score: str) -> None:
-    model = make(score)
+@torch.no_grad()
+def test_steps_of_reordered_hypotheses_equal_their_symbols_in_a_row(
+    score: str, feeding: bool, window: dict[str, Any]
+) -> None:
+    for cell in ("lstm", "gru"):
+        model = make(score, cell=cell, input_feeding=feeding, decoder_layers=2, **window)
+        memory, state = model.encode(*source("abc", "de", "a"))
+        state = state.reorder(torch.zeros(3, 2, dtype=torch.long))  # two hypotheses each
+        kept = torch.tensor([2, 0])
+        memory, state = memory.select(kept), state.select(kept)
+        first, second = torch.tensor([[5, 6], [7, 8]]), torch.tensor([[9, 4], [11, 12]])
+        state = model.decoder.step(first, state, memory).state
+        state = state.reorder(torch.tensor([[1, 1], [1, 0]]))
+        logits, state, weights = model.decoder.step(second, state, memory, need_weights=True)
+        assert state.position == 2
+        for row, column, text, read_ in [
+            (0, 0, "a", [6, 9]),
+            (0, 1, "a", [6, 4]),
+            (1, 0, "abc", [8, 11]),
+            (1, 1, "abc", [7, 12]),
+        ]:
+            whole = model.decoder(
+                torch.tensor([read_]), *reversed(model.encode(*source(text))), need_weights=True
+            )
+            torch.testing.assert_close(logits[row, column], whole.logits[0, 1], **EXACT)
+            torch.testing.assert_close(
+                weights[row, column, : len(text)], whole.weights[0, 1], **EXACT
+            )
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@torch.no_grad()
+def test_batch_mates_and_padding_change_nothing(cell: str, reader: dict[str, bool]) -> None:
     rows = ("abcde", "", "ed", "a")
     previous = torch.tensor([[START, 5, 7]])
-    together = model(*source(*rows), previous.expand(4, 3))
-    for i, row in enumerate(rows):
-        alone = model(*source(row), previous)
-        torch.testing.assert_close(together[i], alone[0], rtol=1e-12, atol=1e-12)
+    symbols, lengths = source(*rows)
+    wide = torch.cat([symbols, torch.full((4, 3), PAD)], 1)
+    for score, window, feeding in itertools.product(SCORES, WINDOWS, (False, True)):
+        model = make(score, cell=cell, input_feeding=feeding, encoder_layers=2, **window, **reader)
+        together = model(wide, lengths, previous.expand(4, 3))
+        for i, row in enumerate(rows):
+            alone = model(*source(row), previous)
+            torch.testing.assert_close(together[i], alone[0], **EXACT)
 
 
-def test_gradients_reach_every_parameter_and_no_padding() -> None:
-    model = make().train()
-    symbols, lengths = source("abc", "e")
-    model(symbols, lengths, torch.tensor([[START, 5], [START, PAD]])).sum().backward()
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_reading_equals_packed_sequences_and_so_do_gradients(
+    cell: str, bidirectional: bool
+) -> None:
+    torch.manual_seed(0)
+    (layer,) = Stack(cell, 1, 5, 6, bidirectional=bidirectional).double()
+    inputs = torch.randn(4, 7, 5, dtype=torch.float64, requires_grad=True)
+    lengths = torch.tensor([4, 1, 7, 6])
+    packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
+    outputs, last = layer(packed)
+    outputs, _ = pad_packed_sequence(outputs, batch_first=True)
+    last = last if cell == "lstm" else (last,)
+    theirs = [outputs, *(x.transpose(0, 1).flatten(1) for x in last)]
+    ours, state = read(layer, inputs, lengths)
+    live = (torch.arange(7) < lengths[:, None])[..., None]
+    results = [torch.where(live, ours, 0), *state]
+    wanted = [inputs, *layer.parameters()]
+    grads = []
+    for found in (results, theirs):
+        loss = sum((x * torch.arange(1, x.numel() + 1).view(x.shape)).sin().sum() for x in found)
+        grads.append(torch.autograd.grad(loss, wanted, retain_graph=True))
+    torch.testing.assert_close(results, theirs, **EXACT)
+    torch.testing.assert_close(*grads, rtol=1e-10, atol=1e-10)
+
+
+@torch.no_grad()
+def test_reversal_is_undone_before_attention() -> None:
+    forwards = make(bidirectional=False)
+    backwards = make(bidirectional=False, reverse_source=True)  # with the same weights
+    ahead, _ = forwards.encoder(*source("cba", "de"))
+    back, _ = backwards.encoder(*source("abc", "ed"))
+    for row, length in ((0, 3), (1, 2)):
+        torch.testing.assert_close(back[row, :length], ahead[row, :length].flip(0), **EXACT)
+        torch.testing.assert_close(back[row, length], ahead[row, length], **EXACT)  # of END
+
+
+@pytest.mark.parametrize("feeding", [False, True])
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("score", SCORES)
+def test_gradients_reach_every_parameter_and_no_padding(
+    score: str, window: dict[str, Any], feeding: bool
+) -> None:
+    model = make(
+        score,
+        encoder_layers=2,
+        decoder_layers=2,
+        learned_scale=True,
+        input_feeding=feeding,
+        dropout=0.0,
+        **window,
+    ).train()
+    model(*source("abcd", "ef"), torch.tensor([[START, 5], [START, PAD]])).sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().sum() > 0, name
-    assert model.encoder.embedding.weight.grad[PAD].abs().sum() == 0
+    for side in (model.encoder, model.decoder):
+        assert side.embedding.weight.grad[PAD].abs().sum() == 0
 
 
 def test_dropout_is_off_outside_training() -> None:
@@ -100,8 +234,80 @@ def test_dropout_is_off_outside_training() -> None:
     assert not torch.equal(model(*inputs), model(*inputs))
 
 
-def test_odd_sizes_and_unknown_scores_are_refused() -> None:
-    with pytest.raises(ValueError, match="hidden_size: expected an even number, got 7"):
-        Seq2Seq(5, 5, hidden_size=7)
-    with pytest.raises(ValueError, match=r"score: expected one of dot, .*, got 'best'"):
-        Seq2Seq(5, 5, score="best")
+@pytest.mark.parametrize("p", [0.1, 0.5, 1 - 1e-9])
+def test_dropout_drops_the_share_it_should_and_keeps_the_mean(p: float) -> None:
+    torch.manual_seed(0)
+    dropout, x = Dropout(p), torch.ones(999, 1001, requires_grad=True)
+    y = dropout(x)
+    p = round(p * 65536) / 65536 if p < 0.9 else 65535 / 65536
+    count = x.numel()
+    share = (y == 0).sum().item() / count
+    assert abs(share - p) < 5 * math.sqrt(p * (1 - p) / count)
+    torch.testing.assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / (1 - p)))
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())  # what was dropped learns nothing, the rest learns more
+    torch.manual_seed(0)
+    assert torch.equal(dropout(x), y)  # the same seed drops the same
+    assert not torch.equal(dropout(x), y)
+
+
+def test_neighbours_are_dropped_independently() -> None:
+    torch.manual_seed(0)
+    kept = (Dropout(0.5)(torch.ones(1 << 20)) != 0).double() - 0.5
+    for distance in (1, 2, 3, 4):
+        correlation = 4 * (kept[distance:] * kept[:-distance]).mean().item()
+        assert abs(correlation) < 5 / 1024
+
+
+def test_uniform_start() -> None:
+    model = Seq2Seq(11, 13, embedding_size=64, hidden_size=64, learned_scale=True, init_range=0.1)
+    for name, parameter in model.named_parameters():
+        if name.endswith("gain"):
+            assert parameter == 1
+        else:
+            assert 0.09 < parameter.abs().max() <= 0.1, name
+    for side in (model.encoder, model.decoder):
+        assert not side.embedding.weight[PAD].any()
+
+
+def test_tied_embeddings_are_one_parameter() -> None:
+    model, tied = (
+        Seq2Seq(11, 13, embedding_size=8, hidden_size=8, tied_embeddings=tied)
+        for tied in (False, True)
+    )
+    fewer = set(model.state_dict()) - set(tied.state_dict())
+    assert fewer == {"decoder.output.weight"}
+    assert not set(tied.state_dict()) - set(model.state_dict())
+
+
+def test_one_direction_of_the_right_size_needs_no_bridge() -> None:
+    assert not list(make(bidirectional=False).bridge.parameters())
+    shapes = [tuple(x.shape) for x in make(encoder_layers=2, decoder_layers=3).bridge.parameters()]
+    assert shapes == [(6, 6), (6,)] * 4  # h and c of two layers
+
+
+def test_what_the_weights_are_about() -> None:
+    assert make("general").aligned == "read"
+    assert make("location").aligned == "predicted"
+    assert make("location", learned_scale=True).aligned == "predicted"
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ({"hidden_size": 7}, "hidden_size: expected an even number for two directions, got 7"),
+        ({"score": "best"}, r"score: expected one of dot, .*, got 'best'"),
+        ({"cell": "rnn"}, "cell: expected one of lstm, gru, got 'rnn'"),
+        ({"window": "local"}, "window: expected one of global, local_m, local_p, got 'local'"),
+        ({"window": "local_m"}, "half_width: expected a whole number, 0 or more, got None"),
+        ({"window": "local_p", "half_width": 0}, "half_width: expected .* 1 or more, got 0"),
+        ({"encoder_layers": 0}, "layers: expected a positive whole number, got 0"),
+        ({"decoder_layers": 0}, "layers: expected a positive whole number, got 0"),
+        ({"score": "dot", "encoder_size": 8}, "encoder_size: expected .* 256 .* dot, got 8"),
+        ({"tied_embeddings": True}, "tied_embeddings: expected embedding_size = hidden_size, .*"),
+        ({"dropout": 1.0}, r"dropout: expected a probability in \[0, 1\), got 1.0"),
+    ],
+)
+def test_shapes_that_cannot_be_are_refused(shape: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Seq2Seq(5, 5, **shape)

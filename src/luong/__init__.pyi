@@ -10,6 +10,13 @@ from ._attention import dot_attention as dot_attention
 from ._attention import general_attention as general_attention
 from ._attention import location_attention as location_attention
 from ._attention import scaled_dot_attention as scaled_dot_attention
+from ._formulas import additive_score as additive_score
+from ._formulas import concat_score as concat_score
+from ._formulas import dot_score as dot_score
+from ._formulas import general_score as general_score
+from ._formulas import location_score as location_score
+from ._formulas import scaled_dot_score as scaled_dot_score
+from ._local import Windowed as Windowed
 from ._mask import Memory as Memory
 from ._score import Concat as Concat
 from ._score import Dot as Dot
@@ -18,12 +25,10 @@ from ._score import Location as Location
 from ._score import Scaled as Scaled
 from ._score import ScaledDot as ScaledDot
 from ._score import Score as Score
-from ._score import additive_score as additive_score
-from ._score import concat_score as concat_score
-from ._score import dot_score as dot_score
-from ._score import general_score as general_score
-from ._score import location_score as location_score
-from ._score import scaled_dot_score as scaled_dot_score
+from ._window import Causal as Causal
+from ._window import LocalMonotonic as LocalMonotonic
+from ._window import LocalPredictive as LocalPredictive
+from ._window import Window as Window
 from .kernels.dispatch import explain as explain
 from .toolkit import load as load
 

@@ -23,9 +23,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from luong import _check, _mask, _score
+from luong import _check, _formulas, _local, _mask, _parameter, _score
+from luong._local import Windowed
 from luong._mask import Memory
 from luong._score import Score, ScoreFunction
+from luong._window import Interval, Window
 from luong.kernels import additive, dense, dot
 
 
@@ -78,8 +80,8 @@ def scaled_dot_attention(
     """
     query, key, value = _check.floating(query=query, key=key, value=value)
     query, memory = _enter(query, key, value, mask, lengths)
-    _score.same_width(query, memory.key)
-    scale = _score.default_scale(memory.key, scale)
+    _formulas.same_width(query, memory.key)
+    scale = _formulas.default_scale(memory.key, scale)
     return Attended(
         *dot.attend(query, memory, scale=scale, dropout=dropout, need_weights=need_weights)
     )
@@ -102,7 +104,7 @@ def general_attention(
     """
     query, key, value, weight = _check.floating(query=query, key=key, value=value, weight=weight)
     query, memory = _enter(query, key, value, mask, lengths)
-    query, key = _score.project_general(query, memory.key, weight)
+    query, key = _formulas.project_general(query, memory.key, weight)
     memory = memory._replace(key=key)
     return Attended(
         *dot.attend(query, memory, scale=1.0, dropout=dropout, need_weights=need_weights)
@@ -135,7 +137,7 @@ def concat_attention(
         query=query, key=key, value=value, weight=weight, v=v, **extra
     )
     query, memory = _enter(query, key, value, mask, lengths)
-    query, key = _score.project_concat(query, memory.key, weight, v, bias, simplified)
+    query, key = _formulas.project_concat(query, memory.key, weight, v, bias, simplified)
     memory = memory._replace(key=key)
     return Attended(
         *additive.attend(
@@ -163,7 +165,7 @@ def additive_attention(
     """
     query, key, value, v = _check.floating(query=query, key=key, value=value, v=v)
     query, memory = _enter(query, key, value, mask, lengths)
-    _score.check_additive(query, memory.key, v)
+    _formulas.check_additive(query, memory.key, v)
     return Attended(
         *additive.attend(
             query, memory, v, backend=backend, dropout=dropout, need_weights=need_weights
@@ -186,9 +188,9 @@ def location_attention(
     Positions from m_max on get weight 0 (footnote 6), and the softmax is over the others.
     """
     query, value, weight = _check.floating(query=query, value=value, weight=weight)
-    _score.check_table(weight)
+    _formulas.check_table(weight)
     query, memory = _enter(query, value, value, mask, lengths, max_length=weight.shape[0])
-    scores = _score.location(query, weight, value.shape[-2])
+    scores = _formulas.location(query, weight, value.shape[-2])
     return Attended(*dense.attend(scores, memory, dropout=dropout, need_weights=need_weights))
 
 
@@ -198,6 +200,8 @@ def attention(
     value: Tensor,
     *,
     score: Score | ScoreFunction,
+    window: Window | None = None,
+    position: int | Tensor = 0,
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
     dropout: float = 0.0,
@@ -207,14 +211,48 @@ def attention(
 
     A `Score` (`luong.General(...)`) goes its own, fastest way. What a plain function is given has
     zeros at padded keys and at queries with nothing to attend.
+
+    `window` (`luong.LocalMonotonic(10)`) says which keys each query may see; `position` is that of
+    the first query in the target (then 1 more each), or an integer tensor that broadcasts to
+    (*batch, n). A window costs n · (2D + 1) scores, and memory in proportion; with a plain function
+    as score, all n · m scores.
     """
     score = _score.as_score(score)
     query, key, value = _check.floating(query=query, key=key, value=value)
     query, memory = _enter(query, key, value, mask, lengths, max_length=score.max_length)
+    keys = _keys(window, query, memory, position)
     query, key = score.pair(query, memory.key)
-    return Attended(
-        *score.attend(query, memory._replace(key=key), dropout=dropout, need_weights=need_weights)
-    )
+    memory = memory._replace(key=key)
+    return _attend(score, query, memory, keys, dropout=dropout, need_weights=need_weights)
+
+
+def _keys(
+    window: Window | None, query: Tensor, memory: Memory, position: int | Tensor
+) -> Interval | None:
+    if window is None:
+        return None
+    if not isinstance(window, Window):
+        raise TypeError(f"window: expected a Window or None, got {type(window).__name__}")
+    batch = torch.broadcast_shapes(query.shape[:-2], memory.key.shape[:-2], memory.value.shape[:-2])
+    return _local.interval(window, query, memory, position, batch)
+
+
+def _attend(
+    score: Score,
+    query: Tensor,
+    memory: Memory,
+    keys: Interval | None,
+    *,
+    dropout: float,
+    need_weights: bool,
+) -> Attended:
+    if keys is None:
+        found = score.attend(query, memory, dropout=dropout, need_weights=need_weights)
+    else:
+        found = _local.attend(
+            score, query, memory, keys, dropout=dropout, need_weights=need_weights
+        )
+    return Attended(*found)
 
 
 def _enter(
@@ -251,22 +289,34 @@ def _check_source(key: Tensor, value: Tensor, **query: Tensor) -> torch.Size:
 
 
 class Attention(nn.Module):
-    """Attention with a score (its parameters within) and dropout on the weights.
+    """Attention with a score, a window (their parameters within) and dropout on the weights.
 
-        attention = luong.Attention(luong.General(query_size=512, key_size=256))
+        attention = luong.Attention(
+            luong.General(query_size=512, key_size=256),
+            window=luong.LocalPredictive(query_size=512, hidden_size=128, half_width=10),
+        )
         context, weights = attention(query, key, value, lengths=lengths, need_weights=True)
 
     In a decoder loop, what depends on the source alone is done once:
 
         memory = attention.prepare(key, value, lengths=lengths)
-        context, _ = attention.attend(query, memory)
+        context, _ = attention.attend(query, memory, position=t)
 
     Arguments, results and errors are those of the functions of this module.
     """
 
-    def __init__(self, score: Score | ScoreFunction, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        score: Score | ScoreFunction,
+        *,
+        window: Window | None = None,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         self.score = _score.as_score(score)
+        if not isinstance(window, Window | None):
+            raise TypeError(f"window: expected a Window or None, got {type(window).__name__}")
+        self.window = window
         self.dropout = _check.probability("dropout", dropout)
 
     def forward(
@@ -277,6 +327,7 @@ class Attention(nn.Module):
         *,
         mask: Tensor | None = None,
         lengths: Tensor | None = None,
+        position: int | Tensor = 0,
         need_weights: bool = False,
     ) -> Attended:
         """Attend to `value` (None: to `key`)."""
@@ -285,9 +336,11 @@ class Attention(nn.Module):
             key,
             key if value is None else value,
             score=self.score,
+            window=self.window,
+            position=position,
             mask=mask,
             lengths=lengths,
-            dropout=self.dropout if self.training else 0.0,
+            dropout=self._dropout(),
             need_weights=need_weights,
         )
 
@@ -316,30 +369,58 @@ class Attention(nn.Module):
         )
         return self.score.prepare(memory)
 
-    def attend(self, query: Tensor, memory: Memory, *, need_weights: bool = False) -> Attended:
-        """Attend from `query` (*batch, n, d_q): one decoder step (n = 1) or many."""
-        if not isinstance(memory, Memory):
-            raise TypeError(f"memory: expected what prepare returns, got {type(memory).__name__}")
-        key, value, query = _check.floating(key=memory.key, value=memory.value, query=query)
-        _check.rows("query", query, "(*batch, n, d_q)")
-        _check.batch(key=key, value=value, query=query)
-        if memory.mask is not None and memory.mask.shape[-2] not in (1, query.shape[-2]):
-            raise ValueError(
-                f"query: expected n = {memory.mask.shape[-2]} rows, like the mask of this memory, "
-                f"got shape {_check.shape(query)}"
-            )
-        memory = memory._replace(key=key, value=value)
-        return Attended(
-            *self.score.attend(
-                _mask.fill(query, memory.empty),
-                memory,
-                dropout=self.dropout if self.training else 0.0,
-                need_weights=need_weights,
-            )
+    def attend(
+        self,
+        query: Tensor,
+        memory: Memory,
+        *,
+        position: int | Tensor = 0,
+        need_weights: bool = False,
+    ) -> Attended:
+        """Attend from `query` (*batch, n, d_q): one decoder step (n = 1) or many.
+
+        Several hypotheses at one target position t may ride on the query axis, with position a
+        tensor of one t: (*batch, 1) or (1,).
+        """
+        query, memory = _step(query, memory)
+        keys = _keys(self.window, query, memory, position)
+        return _attend(
+            self.score, query, memory, keys, dropout=self._dropout(), need_weights=need_weights
         )
+
+    def attend_window(
+        self, query: Tensor, memory: Memory, *, position: int | Tensor = 0
+    ) -> Windowed:
+        """`attend` within a window, with the weights of the window alone: (*batch, n, 2D + 1).
+
+        Where the source has fewer than 2D + 1 positions, that many. Nothing is of size n x m.
+        """
+        query, memory = _step(query, memory)
+        keys = _keys(self.window, query, memory, position)
+        if keys is None:
+            raise ValueError("window: this attention has none: ask attend for all weights")
+        return _local.windowed(self.score, query, memory, keys, dropout=self._dropout())
+
+    def _dropout(self) -> float:
+        return self.dropout if self.training else 0.0
 
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}"
+
+
+def _step(query: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    """The arguments of `attend`, checked; zeros for queries with nothing to attend."""
+    if not isinstance(memory, Memory):
+        raise TypeError(f"memory: expected what prepare returns, got {type(memory).__name__}")
+    key, value, query = _check.floating(key=memory.key, value=memory.value, query=query)
+    _check.rows("query", query, "(*batch, n, d_q)")
+    _check.batch(key=key, value=value, query=query)
+    if memory.mask is not None and memory.mask.shape[-2] not in (1, query.shape[-2]):
+        raise ValueError(
+            f"query: expected n = {memory.mask.shape[-2]} rows, like the mask of this memory, "
+            f"got shape {_check.shape(query)}"
+        )
+    return _mask.fill(query, memory.empty), memory._replace(key=key, value=value)
 
 
 class AttentionalState(nn.Module):
@@ -354,14 +435,14 @@ class AttentionalState(nn.Module):
         width = _check.size("context_size", context_size) + _check.size("query_size", query_size)
         _check.size("output_size", output_size)
         self.context_size, self.query_size = context_size, query_size
-        self.weight = _score.uniform(output_size, width)
+        self.weight = _parameter.uniform(output_size, width)
 
     def forward(self, context: Tensor, query: Tensor) -> Tensor:
         """context (..., context_size), query (..., query_size) -> (..., output_size)."""
         context, query = _check.floating(context=context, query=query)
         _check.width("context", context, self.context_size, "the context_size,")
         _check.width("query", query, self.query_size, "the query_size,")
-        weight = _score.like("context", context, self.weight)
+        weight = _parameter.like("context", context, self.weight)
         return torch.tanh(nn.functional.linear(torch.cat([context, query], -1), weight))
 
     def extra_repr(self) -> str:

@@ -104,3 +104,10 @@ def size(name: str, value: int) -> int:
     if not isinstance(value, int) or value < 1:
         raise ValueError(f"{name}: expected a positive whole number, got {value!r}")
     return value
+
+
+def whole(name: str, value: int, least: int) -> int:
+    """`value`, checked to be a whole number, `least` or more."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name}: expected a whole number, {least} or more, got {value!r}")
+    return value

@@ -23,6 +23,7 @@ class Memory(NamedTuple):
     value: Tensor  # (*batch, m, d_v)
     mask: Tensor | None = None  # bool (*batch, n or 1, m), True: attend. None: every pair
     empty: Tensor | None = None  # bool (*batch, n or 1, 1), True: nothing to attend. None: no such
+    lengths: Tensor | None = None  # (*batch, 1, 1): keys of each sentence. None: m
     state: tuple[Tensor, ...] | None = None  # (batch, ...): what a kernel knows about the keys
     wide: tuple[Tensor, Tensor] | None = None  # key and value in float32, where it computes in that
 
@@ -48,6 +49,7 @@ class Memory(NamedTuple):
             rows_of(self.value),
             None if self.mask is None else rows_of(self.mask),
             None if self.empty is None else rows_of(self.empty),
+            None if self.lengths is None else rows_of(self.lengths),
             tuple(x[index] for x in self.state)
             if self.state is not None and rank == 3 and self.state[0].shape[0] == rows
             else None,  # `attend` makes it again
@@ -77,25 +79,26 @@ def prepare(
         mask = mask.expand(*mask.shape[:-1], m)
     if lengths is not None:
         shortest = _check_lengths(lengths, batch, m, key.device)
+        lengths = lengths.long()[..., None, None]
     given = mask is not None
     if lengths is not None and shortest < m:
-        mask = _join(mask, positions(m, key.device) < lengths[..., None, None])
+        mask = _join(mask, positions(m, key.device) < lengths)
     if max_length is not None and (torch.compiler.is_compiling() or max_length < m):
         mask = _join(mask, positions(m, key.device).expand(1, m) < max_length)
     if mask is None:
-        return Memory(key, value)
+        return Memory(key, value, lengths=lengths)
     used = mask.mT if mask.shape[-2] == 1 else mask.any(-2).unsqueeze(-1)
     if not (given and surely(used)):
         same = value is key
         key = torch.where(used, key, 0)
         value = key if same else torch.where(used, value, 0)
     elif surely(mask):
-        return Memory(key, value)
+        return Memory(key, value, lengths=lengths)
     empty = None
     if given or shortest == 0:
         empty = ~mask.any(-1, keepdim=True)
         empty = None if surely(~empty) else empty
-    return Memory(key, value, mask, empty)
+    return Memory(key, value, mask, empty, lengths)
 
 
 def fill(rows: Tensor, empty: Tensor | None) -> Tensor:

@@ -154,3 +154,48 @@ def location_attention(
     known = (torch.arange(m) < weight.shape[0]).expand(1, m)
     known = known if mask is None else known & mask
     return attention(query, value, value, lambda q, _: location_score(q, weight, m), known, lengths)
+
+
+def local_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score: Callable[[Tensor, Tensor], Tensor],
+    centre: Tensor,
+    half_width: int,
+    gaussian: bool = False,
+    renormalize: bool = False,
+    mask: Tensor | None = None,
+    lengths: Tensor | None = None,
+) -> Pair:
+    """Attention to the keys within half_width of ⌊centre⌋ (*batch, n), inside the sentence.
+
+    With `gaussian`, times exp(-(s - centre)² / 2σ²), σ = half_width / 2 (eq. 10).
+    """
+    m = key.shape[-2]
+    s, last = torch.arange(m), m - 1 if lengths is None else lengths[..., None] - 1
+    middle = torch.clamp(centre.floor(), max=last)[..., None]
+    inside = (s - middle).abs() <= half_width
+    inside = inside if mask is None else inside & mask
+    _, weights = attention(query, key, value, score, inside, lengths)
+    if gaussian:
+        distance = (s - centre[..., None]) / (half_width / 2)
+        weights = weights * torch.exp(-0.5 * distance**2)
+    if renormalize:
+        total = weights.sum(-1, keepdim=True)
+        weights = weights / torch.where(total > 0, total, 1)
+    value = torch.where((weights != 0).any(-2)[..., None], value, 0)
+    return weights @ value, weights
+
+
+def monotonic_centre(query: Tensor, position: Tensor | int = 0) -> Tensor:
+    """local-m: p_t = t, for queries from `position` on."""
+    return (position + torch.arange(query.shape[-2])).to(query.dtype).expand(query.shape[:-1])
+
+
+def predicted_centre(
+    query: Tensor, weight: Tensor, v: Tensor, m: int, lengths: Tensor | None = None
+) -> Tensor:
+    """local-p: p_t = S · sigmoid(vᵀ tanh(W h_t)) (eq. 9), W (hidden, d_q), v (hidden,)."""
+    length = m if lengths is None else lengths[..., None]
+    return length * torch.sigmoid(torch.tanh(query @ weight.mT) @ v)

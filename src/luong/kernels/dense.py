@@ -12,6 +12,11 @@ from luong._mask import Memory, fill
 HALF = (torch.float16, torch.bfloat16)
 
 
+def wide(x: Tensor) -> Tensor:
+    """x, in float32 for half types."""
+    return x.float() if x.dtype in HALF else x
+
+
 def product(left: Tensor, right: Tensor) -> Tensor:
     """left @ right; for half types with inputs and sums in float32, also under autocast."""
     if left.dtype not in HALF and right.dtype not in HALF:
@@ -27,14 +32,22 @@ def attend(
 
     Scores, and so the softmax, are in float32 at least. A row of `memory.empty` becomes zeros.
     """
-    value, mask, empty = memory.value, memory.mask, memory.empty
-    if mask is not None:
-        scores = torch.where(mask, scores, float("-inf"))
-    scores = fill(scores, empty)  # a row of -inf alone would give NaN
-    weights = fill(torch.softmax(scores, -1), empty)
-    kept = F.dropout(weights, _check.probability("dropout", dropout)) if dropout else weights
-    context = product(kept, value).to(value.dtype)
+    value = memory.value
+    weights = softmax(scores, memory.mask, memory.empty)
+    context = product(drop(weights, dropout), value).to(value.dtype)
     if not need_weights:
         return context, None
     weights = weights.expand(*context.shape[:-1], weights.shape[-1])  # value may have more batch
     return context, weights.to(value.dtype)
+
+
+def softmax(scores: Tensor, mask: Tensor | None, empty: Tensor | None) -> Tensor:
+    """Over the last dimension, where `mask` is True; zeros in rows that are empty."""
+    if mask is not None:
+        scores = torch.where(mask, scores, float("-inf"))
+    scores = fill(scores, empty)  # a row of -inf alone would give NaN
+    return fill(torch.softmax(scores, -1), empty)
+
+
+def drop(weights: Tensor, dropout: float) -> Tensor:
+    return F.dropout(weights, _check.probability("dropout", dropout)) if dropout else weights

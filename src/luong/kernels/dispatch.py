@@ -45,26 +45,29 @@ def choose(operator: str, backend: str | None, tensors: Sequence[Tensor]) -> str
 
 @cache
 def _warn_once() -> None:
-    warnings.warn("numba is not installed: additive attention will be slower", stacklevel=1)
+    warnings.warn(
+        "numba is not installed: additive and local attention will be slower", stacklevel=1
+    )
 
 
 def explain(operator: str, *tensors: Tensor) -> dict[str, list[str]]:
-    """Why each backend of `operator` ("additive") would refuse `tensors`, in order of preference.
+    """Why each backend of `operator` would refuse `tensors`, in order of preference.
 
-    The first with an empty list is the one that `backend=None` takes.
+    Operators: "additive", and "window" (what local attention does). The first with an empty list is
+    the one that `backend=None` takes.
     """
     if operator not in BACKENDS:
         raise ValueError(f"operator: expected one of {', '.join(BACKENDS)}, got {operator!r}")
     return {backend.name: backend.reasons(tensors) for backend in BACKENDS[operator]}
 
 
-def _numba(tensors: Sequence[Tensor]) -> list[str]:
+def _numba(tensors: Sequence[Tensor], compiled: bool = True) -> list[str]:
     reasons = []
     if any(x.device.type != "cpu" for x in tensors):
         reasons.append("it computes on the CPU alone")
     elif not _HAS_NUMBA:
         reasons.append("numba cannot be imported")
-    return reasons + _hidden(tensors, compiled=True)
+    return reasons + _hidden(tensors, compiled)
 
 
 def _torch(tensors: Sequence[Tensor]) -> list[str]:
@@ -90,5 +93,10 @@ BACKENDS = {
         Backend("numba", _numba),
         Backend("torch", _torch),
         Backend("reference", lambda tensors: []),
-    ]
+    ],
+    "window": [
+        Backend("numba", lambda tensors: _numba(tensors, compiled=False)),
+        Backend("torch", _torch),
+        Backend("reference", lambda tensors: []),
+    ],
 }

@@ -1,147 +1,64 @@
-"""The model of Luong, Pham & Manning (2015), sections 2 and 3: one layer, global attention.
+"""The model of Luong, Pham & Manning (2015), sections 2 and 3.
 
-    h_t   = LSTM(y_{t-1}, h_{t-1})
-    c_t   = Attention(h_t, encoder states)
-    h~_t  = tanh(W_c [c_t; h_t])            (eq. 5)
-    p(y_t | y_<t, x) = softmax(W_s h~_t)    (eq. 6)
-
-The encoder is bidirectional and reads the end-of-sentence symbol, which is not attended. Nothing of
-h~ goes back into the decoder (no input feeding), so that all steps of a known target run at once.
+h_t   = LSTM([y_{t-1}; h~_{t-1}], h_{t-1})    stacked; h~ with input feeding alone
+c_t   = Attention(h_t, encoder states)
+h~_t  = tanh(W_c [c_t; h_t])                  (eq. 5)
+p(y_t | y_<t, x) = softmax(W_s h~_t)          (eq. 6)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from luong._attention import Attention, AttentionalState
+from luong._attention import Attention
 from luong._mask import Memory
-from luong._score import Concat, Dot, General, ScaledDot, Score
+from luong._score import Concat, Dot, General, Location, Scaled, ScaledDot, Score
+from luong._window import LocalMonotonic, LocalPredictive, Window
+from luong.seq2seq.decoder import Decoder
+from luong.seq2seq.decoder import State as State
+from luong.seq2seq.decoder import Step as Step
+from luong.seq2seq.encoder import Bridge, Encoder
+from luong.seq2seq.symbols import END as END
+from luong.seq2seq.symbols import PAD as PAD
+from luong.seq2seq.symbols import START as START
+from luong.seq2seq.symbols import UNKNOWN as UNKNOWN
 
-PAD, START, END, UNKNOWN = range(4)
-
-
-class State(NamedTuple):
-    """What the decoder carries from step to step, for each of the hypotheses of each sentence."""
-
-    layers: tuple[Tensor, ...]  # (layers, batch, hypotheses, hidden) each: the LSTM's h and c
-    position: int = 0  # of the symbol that is predicted next
-
-    def select(self, sentences: Tensor) -> State:
-        """The sentences of these rows of the batch: integers, or a bool per row."""
-        return self._replace(layers=tuple(x[:, sentences] for x in self.layers))
-
-    def reorder(self, parents: Tensor) -> State:
-        """Of each sentence the hypotheses `parents` (batch, any number), again or not at all."""
-        rows = torch.arange(len(parents), device=parents.device)[:, None]
-        return self._replace(layers=tuple(x[:, rows, parents] for x in self.layers))
-
-
-class Step(NamedTuple):
-    """What the decoder makes of symbols: n of a sentence in a row, or one of each hypothesis."""
-
-    logits: Tensor  # (batch, n or hypotheses, target symbols)
-    state: State
-    weights: Tensor | None  # (batch, n or hypotheses, m)
-
-
-def make_score(name: str, size: int) -> Score:
-    """The score `name` between vectors of one `size`."""
-    scores: dict[str, Callable[[], Score]] = {
-        "dot": Dot,
-        "scaled_dot": ScaledDot,
-        "general": lambda: General(size, size),
-        "concat": lambda: Concat(size, size, size),
-    }
-    if name not in scores:
-        raise ValueError(f"score: expected one of {', '.join(scores)}, got {name!r}")
-    return scores[name]()
-
-
-class Encoder(nn.Module):
-    """Bidirectional LSTM; each direction has half of `hidden_size`."""
-
-    def __init__(self, symbols: int, embedding_size: int, hidden_size: int, dropout: float) -> None:
-        super().__init__()
-        if hidden_size % 2:
-            raise ValueError(f"hidden_size: expected an even number, got {hidden_size}")
-        self.embedding = nn.Embedding(symbols, embedding_size, padding_idx=PAD)
-        self.dropout = nn.Dropout(dropout)
-        self.lstm = nn.LSTM(embedding_size, hidden_size // 2, batch_first=True, bidirectional=True)
-        self.bridge = nn.ModuleList(nn.Linear(hidden_size, hidden_size) for _ in range(2))
-
-    def forward(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
-        """States (batch, m, hidden), and the decoder's first state, through a learned bridge.
-
-        source (batch, m + 1) holds symbols, END and padding; `lengths` (batch,) does not count END.
-        """
-        embedded = self.dropout(self.embedding(source))
-        packed = pack_padded_sequence(
-            embedded, lengths.cpu() + 1, batch_first=True, enforce_sorted=False
-        )
-        states, last = self.lstm(packed)
-        states, _ = pad_packed_sequence(states, batch_first=True, total_length=source.shape[1])
-        hidden, cell = (
-            bridge(both.transpose(0, 1).flatten(1))[None, :, None]
-            for bridge, both in zip(self.bridge, last, strict=True)
-        )
-        return states[:, :-1], State((torch.tanh(hidden), cell))
-
-
-class Decoder(nn.Module):
-    """LSTM, attention on its states, and the attentional state h~ that predicts the next symbol."""
-
-    def __init__(
-        self, symbols: int, embedding_size: int, hidden_size: int, score: str, dropout: float
-    ) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(symbols, embedding_size, padding_idx=PAD)
-        self.dropout = nn.Dropout(dropout)
-        self.lstm = nn.LSTM(embedding_size, hidden_size, batch_first=True)
-        self.attention = Attention(make_score(score, hidden_size))
-        self.attentional = AttentionalState(hidden_size, hidden_size, hidden_size)
-        self.output = nn.Linear(hidden_size, symbols, bias=False)
-
-    def forward(
-        self, previous: Tensor, state: State, memory: Memory, *, need_weights: bool = False
-    ) -> Step:
-        """Read the symbols `previous` (batch, n) of one hypothesis; predict the one after each."""
-        hidden, layers = self._recur(previous, state.layers)
-        logits, weights = self._predict(hidden, memory, need_weights)
-        return Step(logits, State(layers, state.position + previous.shape[1]), weights)
-
-    def step(
-        self, previous: Tensor, state: State, memory: Memory, *, need_weights: bool = False
-    ) -> Step:
-        """Read one symbol of each hypothesis, `previous` (batch, hypotheses); predict the next.
-
-        Hypotheses share the memory of their sentence: they ride on the query axis.
-        """
-        flat = tuple(x.flatten(1, 2).unsqueeze(2) for x in state.layers)
-        hidden, layers = self._recur(previous.reshape(-1, 1), flat)
-        logits, weights = self._predict(hidden.view(*previous.shape, -1), memory, need_weights)
-        layers = tuple(x.squeeze(2).unflatten(1, previous.shape) for x in layers)
-        return Step(logits, State(layers, state.position + 1), weights)
-
-    def _recur(self, previous: Tensor, layers: tuple[Tensor, ...]) -> tuple[Tensor, Any]:
-        """States (rows, n, hidden), and the last one as in `State`, one hypothesis a row."""
-        last = tuple(x.squeeze(2).contiguous() for x in layers)
-        hidden, last = self.lstm(self.dropout(self.embedding(previous)), last)
-        return self.dropout(hidden), tuple(x.unsqueeze(2) for x in last)
-
-    def _predict(
-        self, hidden: Tensor, memory: Memory, need_weights: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        context, weights = self.attention.attend(hidden, memory, need_weights=need_weights)
-        return self.output(self.dropout(self.attentional(context, hidden))), weights
+T = TypeVar("T")
 
 
 class Seq2Seq(nn.Module):
-    """Encoder and decoder. Symbols are integers, the first four being PAD, START, END, UNKNOWN."""
+    """Encoder and decoder. Symbols are integers, the first four being PAD, START, END, UNKNOWN.
+
+    The encoder reads the source's END, which is not attended unless `attend_end`. Positions are
+    those of the source as it stands, also where it is read backwards (`reverse_source`).
+
+    Args:
+        source_symbols, target_symbols: sizes of the vocabularies.
+        embedding_size: size of an embedded symbol, on both sides.
+        hidden_size: size of h_t and h~_t.
+        encoder_size: size of an encoder state, both directions together; None: hidden_size.
+        encoder_layers, decoder_layers: numbers of layers.
+        cell: "lstm" or "gru".
+        bidirectional: whether the encoder reads in both directions, each with half of encoder_size.
+        reverse_source: whether the encoder reads the last symbol first.
+        attend_end: whether the source's END is attended, and counted as a position.
+        score: "dot", "scaled_dot", "general", "concat" or "location".
+        learned_scale: whether the score gets a learned factor (`luong.Scaled`).
+        location_length: positions that the score "location" knows; later ones are not attended.
+        window: "global", "local_m" or "local_p".
+        half_width: the D of a local window, in source positions.
+        input_feeding: whether h~ is joined to the next input.
+        tied_embeddings: whether W_s is the matrix of the target embeddings.
+        dropout: probability, on vertical connections.
+        init_range: all weights and biases start uniform in ±init_range (0.1 in the paper); None: as
+            PyTorch's layers do.
+
+    Raises ValueError for sizes that do not go together and for names that are not in these lists.
+    """
 
     def __init__(
         self,
@@ -150,20 +67,133 @@ class Seq2Seq(nn.Module):
         *,
         embedding_size: int = 128,
         hidden_size: int = 256,
+        encoder_size: int | None = None,
+        encoder_layers: int = 1,
+        decoder_layers: int = 1,
+        cell: str = "lstm",
+        bidirectional: bool = True,
+        reverse_source: bool = False,
+        attend_end: bool = False,
         score: str = "general",
+        learned_scale: bool = False,
+        location_length: int = 100,
+        window: str = "global",
+        half_width: int | None = None,
+        input_feeding: bool = False,
+        tied_embeddings: bool = False,
         dropout: float = 0.1,
+        init_range: float | None = None,
     ) -> None:
         super().__init__()
-        self.encoder = Encoder(source_symbols, embedding_size, hidden_size, dropout)
-        self.decoder = Decoder(target_symbols, embedding_size, hidden_size, score, dropout)
+        memory_size = hidden_size if encoder_size is None else encoder_size
+        self.attend_end = attend_end
+        self.encoder = Encoder(
+            source_symbols,
+            embedding_size,
+            memory_size,
+            cell=cell,
+            layers=encoder_layers,
+            bidirectional=bidirectional,
+            reverse=reverse_source,
+            dropout=dropout,
+        )
+        self.bridge = Bridge(
+            memory_size,
+            hidden_size,
+            layers=min(encoder_layers, decoder_layers),
+            more=max(0, decoder_layers - encoder_layers),
+            learned=bidirectional or memory_size != hidden_size,
+            cell=cell,
+        )
+        chosen = make_score(score, hidden_size, memory_size, location_length)
+        self.decoder = Decoder(
+            target_symbols,
+            embedding_size,
+            hidden_size,
+            memory_size,
+            attention=Attention(
+                Scaled(chosen) if learned_scale else chosen,
+                window=make_window(window, hidden_size, half_width),
+            ),
+            cell=cell,
+            layers=decoder_layers,
+            input_feeding=input_feeding,
+            tied_embeddings=tied_embeddings,
+            dropout=dropout,
+        )
+        if init_range is not None:
+            self._start_uniform(init_range)
+
+    @property
+    def aligned(self) -> Literal["read", "predicted"]:
+        """The target symbol that the attention of a step is about, by the paper's footnote 14.
+
+        Step t reads symbol t - 1 and predicts symbol t. Content-based scores align the symbol that
+        is "read", "location" the one that is "predicted". (All weights that this package gives for
+        symbol t are those of step t, which predicts it, whatever the score.)
+        """
+        score = self.decoder.attention.score
+        score = score.score if isinstance(score, Scaled) else score
+        return "predicted" if isinstance(score, Location) else "read"
 
     def encode(self, source: Tensor, lengths: Tensor) -> tuple[Memory, State]:
-        """What the decoder needs of the source: see `Encoder.forward`."""
-        states, first = self.encoder(source, lengths)
-        return self.decoder.attention.prepare(states, lengths=lengths), first
+        """What the decoder needs of the source: the prepared states, and its first state.
+
+        source (batch, m + 1) holds symbols, END and padding; `lengths` (batch,) does not count END.
+        """
+        states, last = self.encoder(source, lengths)
+        if self.attend_end:
+            lengths = lengths + 1
+        else:
+            states = states[:, :-1]
+        memory = self.decoder.attention.prepare(states, lengths=lengths)
+        return memory, self.decoder.first(self.bridge(last))
 
     def forward(self, source: Tensor, lengths: Tensor, previous: Tensor) -> Tensor:
         """Logits (batch, n, target symbols) of the symbols after each of `previous` (batch, n)."""
         memory, state = self.encode(source, lengths)
         logits: Tensor = self.decoder(previous, state, memory).logits
         return logits
+
+    @torch.no_grad()
+    def _start_uniform(self, limit: float) -> None:
+        for parameter in self.parameters():
+            if parameter.ndim:  # a learned scale still starts at 1
+                parameter.uniform_(-limit, limit)
+        for side in (self.encoder, self.decoder):
+            side.embedding.weight[PAD] = 0
+
+
+def make_score(name: str, query_size: int, key_size: int, location_length: int) -> Score:
+    """The score of that name."""
+    if name in ("dot", "scaled_dot") and query_size != key_size:
+        raise ValueError(
+            f"encoder_size: expected hidden_size = {query_size} with the score {name}, "
+            f"got {key_size}"
+        )
+    scores: dict[str, Callable[[], Score]] = {
+        "dot": Dot,
+        "scaled_dot": ScaledDot,
+        "general": lambda: General(query_size, key_size),
+        "concat": lambda: Concat(query_size, key_size, query_size),
+        "location": lambda: Location(query_size, location_length),
+    }
+    return choose("score", name, scores)()
+
+
+def make_window(name: str, query_size: int, half_width: int | None) -> Window | None:
+    """The window of that name; None for "global"."""
+    width = cast(int, half_width)  # a local window refuses None
+    windows: dict[str, Callable[[], Window | None]] = {
+        "global": lambda: None,
+        "local_m": lambda: LocalMonotonic(width),
+        "local_p": lambda: LocalPredictive(query_size, query_size, width),
+    }
+    return choose("window", name, windows)()
+
+
+def choose(argument: str, name: str, among: Mapping[str, T]) -> T:
+    """The one of that name, or an error that lists all."""
+    if name not in among:
+        raise ValueError(f"{argument}: expected one of {', '.join(among)}, got {name!r}")
+    return among[name]

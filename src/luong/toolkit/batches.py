@@ -1,17 +1,18 @@
-"""Symbols in batches: of similar length, padded."""
+"""Symbols in batches: of similar length, padded, in an order that can be taken up anywhere."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from luong.seq2seq.model import END, PAD, START
 
-_POOL = 64  # batches whose pairs are sorted by length together, while training
+_POOL = 64  # batches whose pairs are sorted by length together
 
 
 class Example(NamedTuple):
@@ -33,6 +34,75 @@ class Batch(NamedTuple):
         return Batch(*(x.to(device, non_blocking=True) for x in self))
 
 
+class Place(NamedTuple):
+    """Where in the data training is: the batch that comes next."""
+
+    epoch: int = 0
+    batch: int = 0
+
+
+class Stream:
+    """Batches without end: of each, the indices of its pairs.
+
+    Pairs are shuffled every epoch, sorted by length within pools of many batches, and cut into
+    batches, which are shuffled again. All of an epoch follows from the seed and its number, so
+    that a stream goes on from any `place` at once.
+    """
+
+    def __init__(
+        self,
+        lengths: NDArray[np.int32],  # (pairs, 2)
+        size: int,
+        unit: Literal["pairs", "tokens"] = "pairs",
+        *,
+        seed: int,
+        place: Place | None = None,
+    ) -> None:
+        self.lengths, self.size, self.unit, self.seed = lengths, size, unit, seed
+        self.place = place or Place()
+        self._epoch = self._batches(self.place.epoch)
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        return self
+
+    def __next__(self) -> NDArray[np.int64]:
+        epoch, batch = self.place
+        indices = self._epoch[batch]
+        self.place = Place(epoch, batch + 1)
+        if batch + 1 == len(self._epoch):
+            self.place = Place(epoch + 1)
+            self._epoch = self._batches(epoch + 1)
+        return indices
+
+    def _batches(self, epoch: int) -> list[NDArray[np.int64]]:
+        rng = np.random.default_rng([self.seed, epoch])
+        order = rng.permutation(len(self.lengths))
+        rows = self.size
+        if self.unit == "tokens":
+            rows = max(1, int(self.size / self.lengths.max(1).mean()))
+        pools = (order[i : i + rows * _POOL] for i in range(0, len(order), rows * _POOL))
+        batches = [batch for pool in pools for batch in self._cut(pool)]
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+    def _cut(self, pool: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        pool = pool[by_length(self.lengths[pool])]
+        longer = self.lengths[pool].max(1)
+        start = 0
+        while start < len(pool):
+            rows = self.size
+            if self.unit == "tokens":
+                longest = np.maximum.accumulate(longer[start : start + self.size])
+                padded = longest * np.arange(1, len(longest) + 1)
+                rows = max(1, int(np.searchsorted(padded, self.size, side="right")))
+            yield pool[start : start + rows]
+            start += rows
+
+
+def by_length(lengths: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The order of pairs by the length of the source, then of the target: (pairs, 2) lengths."""
+    return np.lexsort((lengths[:, 1], lengths[:, 0]))
+
+
 def collate(examples: Sequence[Example]) -> Batch:
     """One batch of all `examples`."""
     source, lengths = sources([example.source for example in examples])
@@ -51,20 +121,3 @@ def pad(rows: Sequence[list[int]]) -> Tensor:
     """(rows, longest), PAD after the end of each row."""
     longest = max(map(len, rows))
     return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
-
-
-def endless(examples: Sequence[Example], size: int, seed: int) -> Iterator[Batch]:
-    """Batches without end, epoch after epoch, each in another order that `seed` determines."""
-    rng = random.Random(seed)
-    while True:
-        order = rng.sample(examples, len(examples))
-        pools = (order[i : i + size * _POOL] for i in range(0, len(order), size * _POOL))
-        batches = [batch for pool in pools for batch in by_length(pool, size)]
-        rng.shuffle(batches)
-        yield from map(collate, batches)
-
-
-def by_length(examples: Sequence[Example], size: int) -> list[list[Example]]:
-    """Chunks of `size` examples of similar length."""
-    ranked = sorted(examples, key=lambda example: (len(example.source), len(example.target)))
-    return [ranked[i : i + size] for i in range(0, len(ranked), size)]

@@ -22,6 +22,7 @@ usage: luong VERB ...
   score      the log-probability of given pairs
   evaluate   error rates on pairs that the model has not seen
   plot       an alignment as a picture
+  check      everything wrong with a corpus, by file and line
 
 `luong VERB --help` tells more. `--debug` shows where an error came from. For example:
 
@@ -30,7 +31,7 @@ usage: luong VERB ...
 """
 
 
-VERBS = ("train", "translate", "score", "evaluate", "plot")
+VERBS = ("train", "translate", "score", "evaluate", "plot", "check")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

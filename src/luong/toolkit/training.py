@@ -2,219 +2,180 @@
 
 from __future__ import annotations
 
-import csv
-import math
-import time
-from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
-import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from safetensors.torch import save as serialized
-from torch import Tensor
-from torch.nn import functional as F
 
-from luong.seq2seq import Seq2Seq
-from luong.seq2seq.model import PAD
-from luong.toolkit import batches, corpus
-from luong.toolkit.batches import Batch, Example
+from luong.toolkit import processes, runs
+from luong.toolkit.checkpoints import Checkpoints, State
 from luong.toolkit.config import Config, Training
-from luong.toolkit.corpus import Pair
-from luong.toolkit.errors import ToolkitError
-from luong.toolkit.evaluating import evaluate
+from luong.toolkit.errors import ToolkitError, UsageError
+from luong.toolkit.learning import Learner, finite
+from luong.toolkit.logs import Log, make_console, require_tensorboard
+from luong.toolkit.optimization import rate
+from luong.toolkit.preparing import Prepared, prepare
+from luong.toolkit.stopping import Stop, Stopped
 from luong.toolkit.translating import Translator, build_model
-from luong.toolkit.vocabulary import Vocabulary
-
-METRICS = ("update", "train_loss", "dev_loss", "dev_per", "dev_wer", "seconds")
+from luong.toolkit.validation import key, validate
 
 
-def train(config: Config, out: Path) -> None:
-    """Train the model of `config` into the folder `out`; a finished run is left as it is."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    accelerator = Accelerator()
-    if accelerator.num_processes > 1:
-        raise ToolkitError("training on several processes is not supported yet: start one")
-    if is_finished(config, out):
-        console.print(f"{out}: this run is finished; there is nothing to do")
-        return
+def train(config: Config, out: Path, seconds: float | None = None) -> int:
+    """Train the model of `config` into the folder `out`, from where an earlier call stopped.
+
+    A finished run is left as it is. Ctrl-C, SIGTERM and the end of `seconds` leave a checkpoint.
+    Returns the exit status: 0, or 128 and the number of the signal.
+    """
+    stop = Stop(seconds)
+    accelerator = processes.make_accelerator()
+    console = make_console(quiet=not accelerator.is_main_process)
+    try:
+        if runs.is_finished(config, out):
+            console.print(f"{out}: this run is finished; there is nothing to do")
+            return 0
+        start = starting_point(config)
+        if config.training.tensorboard:
+            require_tensorboard()
+        with runs.claimed(config, out) if accelerator.is_main_process else nullcontext():
+            with accelerator.main_process_first():
+                known = (start.source, start.target) if start else None
+                prepared = prepare(config.data, out, console, known)
+            learner = begin(config, prepared, start, out, accelerator, console)
+            translator = Translator(learner.judged, prepared.source, prepared.target)
+            with stop:
+                loop(learner, translator, prepared, stop, out, console)
+        return 0
+    except Stopped as stopped:
+        state = Checkpoints(out / "checkpoints").state()
+        update = state.update if state else 0
+        console.print(f"{out}: stopped at update {update:,} ({stopped}); the same command goes on")
+        return stopped.status
+    finally:
+        accelerator.end_training()
+
+
+def starting_point(config: Config) -> Translator | None:
+    """The model of training.init_from, if it is of the shape that `config` describes."""
+    if config.training.init_from is None:
+        return None
+    folder = Path(config.training.init_from)
+    translator = Translator.load(folder)
+    shape = ("model.", "data.source.", "data.target.")
+    differences = [
+        difference
+        for difference in Config.load(folder / "config.yaml").differences(config)
+        if difference.startswith(shape) and not difference.startswith("model.dropout")
+    ]
+    if differences:
+        raise UsageError(
+            f"training.init_from: {folder} has other settings ({'; '.join(differences)})"
+        )
+    return translator
+
+
+def begin(
+    config: Config,
+    prepared: Prepared,
+    start: Translator | None,
+    out: Path,
+    accelerator: Accelerator,
+    console: Console,
+) -> Learner:
+    """The learner of a run, as its last checkpoint knows it, or fresh."""
     set_seed(config.training.seed)
-    train_pairs, dev_pairs = corpus.read(config.data.train), corpus.read(config.data.dev)
-    source = Vocabulary.build(config.data.source, (pair.source for pair in train_pairs))
-    target = Vocabulary.build(config.data.target, (pair.target for pair in train_pairs))
-    create_folder(config, out, source, target)
-    model = build_model(config, source, target)
+    model = build_model(config, prepared.source, prepared.target)
+    if start is not None:
+        model.load_state_dict(start.model.state_dict())
+    learner = Learner(config.training, accelerator, model, prepared)
+    checkpoints = Checkpoints(out / "checkpoints")
+    if checkpoints.paths():
+        learner.load(*checkpoints.load())
+    if accelerator.is_main_process:
+        runs.save_vocabularies(out, prepared.source, prepared.target)
+    updates = processes.gather([learner.state.update])
+    if len(set(updates)) > 1:
+        raise ToolkitError(f"{out}: processes see checkpoints of different updates: {updates}")
     console.print(
-        f"{len(train_pairs):,} pairs to learn from, {len(dev_pairs):,} to validate with; "
-        f"{len(source)} source and {len(target)} target symbols; "
+        f"{len(prepared.train):,} pairs to learn from, {len(prepared.dev):,} to validate with; "
+        f"{len(prepared.source)} source and {len(prepared.target)} target symbols; "
         f"{sum(p.numel() for p in model.parameters()):,} parameters; on {accelerator.device}"
+        + (f" and {len(updates) - 1} more" if len(updates) > 1 else "")
     )
-    loop(
-        config.training,
-        accelerator,
-        Translator(model, source, target),
-        examples(train_pairs, source, target),
-        dev_pairs,
-        out,
-        console,
-    )
+    if learner.state.update:
+        console.print(f"going on from update {learner.state.update:,}")
+    return learner
 
 
 def loop(
-    settings: Training,
-    accelerator: Accelerator,
+    learner: Learner,
     translator: Translator,
-    data: Sequence[Example],
-    dev_pairs: Sequence[Pair],
+    prepared: Prepared,
+    stop: Stop,
     out: Path,
     console: Console,
 ) -> None:
-    """All updates, with a validation now and then; `out` keeps the best weights."""
-    optimizer = torch.optim.AdamW(
-        translator.model.parameters(),
-        lr=settings.learning_rate,
-        betas=(0.9, 0.98),
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: rate(settings, done))
-    model, optimizer = accelerator.prepare(translator.model, optimizer)
-    stream = batches.endless(data, settings.batch_size, settings.seed)
-    best, losses, tokens, seconds = math.inf, list[float](), 0, 0.0
-    with progress_bar(console) as bar, (out / "metrics.csv").open("w", newline="") as file:
-        metrics = csv.writer(file)
-        metrics.writerow(METRICS)
-        task = bar.add_task("training", total=settings.updates, loss=math.nan, speed=0.0)
-        for update in range(1, settings.updates + 1):
-            began = time.monotonic()
-            batch = next(stream).to(accelerator.device)
-            model.train()
-            loss = cross_entropy(model, batch, settings.label_smoothing)
-            accelerator.backward(loss)
-            accelerator.clip_grad_norm_(model.parameters(), settings.clip_norm)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
+    """All updates, with a validation now and then; `out` always holds what is needed to go on."""
+    settings, state, main = learner.settings, learner.state, learner.accelerator.is_main_process
+    checkpoints = Checkpoints(out / "checkpoints", settings.keep)
 
-            losses.append(finite(loss.item(), update))
-            tokens += int((batch.target != PAD).sum())
-            seconds += time.monotonic() - began  # validation is not counted
-            bar.update(task, advance=1, loss=mean(losses[-100:]), speed=tokens / seconds)
-            if update % settings.validate_every and update != settings.updates:
+    def keep(*, show: bool) -> None:
+        if main:
+            checkpoints.save(state, learner.tensors())
+            if show:
+                runs.publish(out, state, learner.judged)
+
+    if main and checkpoints.paths():
+        runs.publish(out, state, learner.judged)  # in case it was killed before that
+    tensorboard = out / "tensorboard" if settings.tensorboard and main else None
+    with Log(console, state, settings.updates, tensorboard) as log:
+        learner.begin()
+        while not state.finished:
+            if validation_is_due(state, settings):
+                keep(show=False)  # so that stopping in the middle of what follows loses nothing
+                with stop.at_once():
+                    dev = validate(translator, prepared.dev, settings.metric)
+                better = record(state, settings, dev)
+                keep(show=True)
+                log.validation(state.rows[-1], better)
+                learner.begin()
                 continue
-
-            dev = validate(translator, dev_pairs, settings.batch_size)
-            if dev["per"] <= best:  # before the row that may say that the run is finished
-                best = dev["per"]
-                save(translator.model, out / "model.safetensors")
-            metrics.writerow([update, mean(losses), *dev.values(), round(seconds, 1)])
-            file.flush()
-            losses.clear()
-            bar.console.print(
-                f"update {update}: dev loss {dev['loss']:.4f}, PER {dev['per']:.2f} %, "
-                f"WER {dev['wer']:.2f} %"
-            )
-
-
-def cross_entropy(model: Seq2Seq, batch: Batch, smoothing: float = 0.0) -> Tensor:
-    """Mean over the target symbols of a batch, END included."""
-    logits = model(batch.source, batch.lengths, batch.previous)
-    return F.cross_entropy(
-        logits.flatten(0, 1),
-        batch.target.flatten(),
-        ignore_index=PAD,
-        label_smoothing=smoothing,
-    )
+            learner.update()
+            is_checkpoint = state.update % settings.checkpoint_every == 0
+            due = validation_is_due(state, settings)
+            if not (learner.looks or is_checkpoint or due):
+                continue
+            loss, tokens, seconds, votes = learner.look(stop.votes())
+            log.update(state, loss, tokens, seconds, rate(settings, state.update - 1))
+            reason = stop.reason(votes)
+            if reason or is_checkpoint:
+                keep(show=reason is not None)
+            if reason:
+                raise reason
 
 
-@torch.inference_mode()
-def validate(translator: Translator, pairs: Sequence[Pair], size: int) -> dict[str, float]:
-    """Cross-entropy per target symbol, and the error rates of what the model puts out."""
-    model = translator.model.eval()
-    total, symbols = 0.0, 0
-    for chunk in batches.by_length(examples(pairs, translator.source, translator.target), size):
-        batch = batches.collate(chunk).to(translator.device)
-        count = int((batch.target != PAD).sum())
-        total += cross_entropy(model, batch).item() * count
-        symbols += count
-    rates = evaluate(translator, pairs)
-    return {"loss": total / symbols, "per": rates.per, "wer": rates.wer}
+def validation_is_due(state: State, settings: Training) -> bool:
+    """Whether the state is one to validate, and was not validated yet."""
+    at = state.update % settings.validate_every == 0 or state.update >= settings.updates
+    return at and state.update > state.validated
 
 
-def rate(settings: Training, done: int) -> float:
-    """The learning rate's factor after `done` updates: linear warm-up, then a cosine down to 0."""
-    if done < settings.warmup:
-        return (done + 1) / (settings.warmup + 1)
-    decay = (done - settings.warmup) / max(1, settings.updates - settings.warmup)
-    return 0.5 * (1 + math.cos(math.pi * min(1.0, decay)))
-
-
-def examples(pairs: Sequence[Pair], source: Vocabulary, target: Vocabulary) -> list[Example]:
-    """The symbols of `pairs`."""
-    sides = (
-        source.encode([pair.source for pair in pairs]),
-        target.encode([pair.target for pair in pairs]),
-    )
-    return [Example(*sides) for sides in zip(*sides, strict=True)]
-
-
-def is_finished(config: Config, out: Path) -> bool:
-    """Whether `out` holds this run, done. An `out` that is no place for this run is refused."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return False
-    if not (out / "config.yaml").is_file():
-        raise ToolkitError(f"{out}: holds something that is not a run; choose another --out")
-    differences = Config.load(out / "config.yaml").differences(config)
-    if differences:
-        raise ToolkitError(
-            f"{out}: holds a run with other settings ({'; '.join(differences)}); "
-            "choose another --out, or remove it"
-        )
-    if not (out / "model.safetensors").is_file() or not (out / "metrics.csv").is_file():
-        return False
-    with (out / "metrics.csv").open(newline="") as file:
-        updates = [row["update"] for row in csv.DictReader(file)]
-    return updates[-1:] == [str(config.training.updates)]
-
-
-def create_folder(config: Config, out: Path, source: Vocabulary, target: Vocabulary) -> None:
-    """All of a model but its weights."""
-    out.mkdir(parents=True, exist_ok=True)
-    config.save(out / "config.yaml")
-    source.save(out / "source.json")
-    target.save(out / "target.json")
-
-
-def save(model: Seq2Seq, path: Path) -> None:
-    """Write the weights, whole or not at all."""
-    partial = path.with_suffix(".partial")
-    partial.write_bytes(serialized(model.state_dict()))
-    partial.replace(path)
-
-
-def finite(loss: float, update: int) -> float:
-    """`loss`, or the end of a run that cannot be saved any more."""
-    if math.isfinite(loss):
-        return loss
-    raise ToolkitError(
-        f"the loss became {loss} at update {update}; try a smaller --training.learning_rate"
-    )
-
-
-def mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def progress_bar(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.3f}"),
-        TextColumn("{task.fields[speed]:,.0f} tokens/s"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-        console=console,
-    )
+def record(state: State, settings: Training, dev: dict[str, float]) -> bool:
+    """Add a row of metrics, and decide whether to go on. Returns whether it is the best row."""
+    row: dict[str, float] = {
+        "update": state.update,
+        "epoch": state.place.epoch,
+        "learning_rate": rate(settings, state.update - 1),
+        "train_loss": state.loss / max(state.tokens, 1),
+    }
+    finite(dev["loss"], state.update)
+    state.rows.append(row | {f"dev_{name}": value for name, value in dev.items()})
+    state.loss, state.tokens = 0.0, 0
+    last = len(state.rows) - 1
+    better = state.best is None or key(dev, settings.metric) < state.best
+    if better:
+        state.best, state.best_row = key(dev, settings.metric), last
+    patient = settings.patience is None or last - state.best_row < settings.patience
+    state.finished = state.update >= settings.updates or not patient
+    return better

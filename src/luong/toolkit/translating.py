@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple, overload
 
@@ -227,7 +228,7 @@ class Translator:
         text = self.target.decode(found.symbols)
         if replace_unknown is not None and UNKNOWN in found.symbols:
             target = self._replaced(line, target, found, replace_unknown)
-            text = self.target.separator.join(target)
+            text = self.target.join(target)
         return Translation(
             text=text,
             source=pieces,
@@ -294,13 +295,6 @@ def _load_model(folder: Path, source: Vocabulary, target: Vocabulary) -> Seq2Seq
     return model
 
 
-def build_model(config: Config, source: Vocabulary, target: Vocabulary) -> Seq2Seq:
-    """The model of a config, with fresh weights."""
-    return Seq2Seq(
-        len(source),
-        len(target),
-        embedding_size=config.model.embedding_size,
-        hidden_size=config.model.hidden_size,
-        score=config.model.score,
-        dropout=config.model.dropout,
-    )
+def build_model(config: Config, source: Sized, target: Sized) -> Seq2Seq:
+    """The model of a config for two vocabularies, with fresh weights."""
+    return Seq2Seq(len(source), len(target), **asdict(config.model))

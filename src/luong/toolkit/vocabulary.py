@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from luong.seq2seq.model import END, UNKNOWN
 from luong.toolkit.config import Side
 from luong.toolkit.errors import ToolkitError
 
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")  # in the order of PAD, START, END, UNKNOWN
+_ALL = 2**31  # the library's trainers want a number
+_PIECES = 8000  # vocabulary_size of subwords where none is given
 
 
 class Vocabulary:
     """The symbols of one side of a corpus.
 
-    A line is normalised and split (into characters or into words) by a `tokenizers.Tokenizer`; each
-    piece is a symbol, or UNKNOWN.
+    A line is normalised and split by a `tokenizers.Tokenizer` into characters, words or pieces of
+    words; each of these is a symbol, or UNKNOWN. A piece of a word that begins it starts with "▁".
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -28,24 +31,24 @@ class Vocabulary:
         if [names.get(special) for special in SPECIAL] != list(range(len(SPECIAL))):
             raise ToolkitError(f"the first symbols should be {' '.join(SPECIAL)}")
         self.names = sorted(names, key=names.__getitem__)
-        self.separator = "" if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.Split) else " "
 
     @classmethod
     def build(cls, side: Side, lines: Iterable[str]) -> Vocabulary:
-        """All symbols of `lines`, the frequent ones first."""
-        tokenizer = Tokenizer(models.WordLevel(_table([]), unk_token=SPECIAL[UNKNOWN]))
-        steps = [] if side.normalization == "none" else [getattr(normalizers, side.normalization)()]
-        steps += [normalizers.Lowercase()] if side.lowercase else []
-        tokenizer.normalizer = normalizers.Sequence(steps)
-        tokenizer.pre_tokenizer = (
-            pre_tokenizers.Split(Regex("(?m:.)"), "isolated")
-            if side.level == "characters"
-            else pre_tokenizers.WhitespaceSplit()
-        )
-        counts = Counter(piece for line in lines for piece in _pieces(tokenizer, line))
-        ranked = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
-        tokenizer.model = models.WordLevel(_table(ranked), unk_token=SPECIAL[UNKNOWN])
-        return cls(tokenizer)
+        """The symbols of `lines`, which are read once and not kept; frequent ones come first."""
+        subwords = side.level in ("bpe", "unigram")
+        tokenizer = _tokenizer(side, _MODELS[side.level]())
+        try:
+            tokenizer.train_from_iterator(lines, _trainer(side))
+        except ToolkitError:
+            raise
+        except Exception as error:  # tokenizers raises plain Exception
+            raise ToolkitError(f"no vocabulary of level {side.level}: {error}") from error
+        if subwords:  # in a tokenizer that takes no text for special symbols, as the trainer's does
+            return cls(_tokenizer(side, tokenizer.model))
+        ranks = tokenizer.get_vocab()
+        table = dict.fromkeys([*SPECIAL, *sorted(ranks, key=ranks.__getitem__)])
+        symbols = {symbol: i for i, symbol in enumerate(islice(table, side.vocabulary_size))}
+        return cls(_tokenizer(side, models.WordLevel(symbols, unk_token=SPECIAL[UNKNOWN])))
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
@@ -61,23 +64,88 @@ class Vocabulary:
         return len(self.names)
 
     def split(self, line: str) -> list[str]:
-        """The pieces of a line, whether they are known or not."""
-        return _pieces(self.tokenizer, line)
+        """The pieces of a line, one for each of its symbols, whether they are known or not."""
+        if isinstance(self.tokenizer.model, models.WordLevel):
+            normalized = self.tokenizer.normalizer.normalize_str(line)
+            pieces = self.tokenizer.pre_tokenizer.pre_tokenize_str(normalized)
+            return [piece for piece, _ in pieces]
+        encoded = self.tokenizer.encode(line, add_special_tokens=False)
+        return [
+            line[slice(*span)] if symbol == UNKNOWN else piece
+            for symbol, piece, span in zip(
+                encoded.ids, encoded.tokens, encoded.offsets, strict=True
+            )
+        ]
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Symbols of each line, UNKNOWN for pieces never seen, and END."""
         encoded = self.tokenizer.encode_batch_fast(lines, add_special_tokens=False)
-        return [[i if i > UNKNOWN else UNKNOWN for i in line.ids] + [END] for line in encoded]
+        return [[*_ordinary(line.ids), END] for line in encoded]
 
     def decode(self, symbols: Iterable[int]) -> str:
         """The text of `symbols`."""
-        return self.separator.join(self.names[symbol] for symbol in symbols)
+        return self.join([self.names[symbol] for symbol in symbols])
+
+    def join(self, pieces: Sequence[str]) -> str:
+        """The text of `pieces`, whether they are known or not: what `split` took apart."""
+        decoder = self.tokenizer.decoder
+        return " ".join(pieces) if decoder is None else str(decoder.decode(list(pieces)))
 
 
-def _table(symbols: Iterable[str]) -> dict[str, int]:
-    return {symbol: i for i, symbol in enumerate(dict.fromkeys([*SPECIAL, *symbols]))}
+def _ordinary(symbols: list[int]) -> list[int]:
+    """UNKNOWN for the names of special symbols in a text."""
+    if min(symbols, default=UNKNOWN) >= UNKNOWN:
+        return symbols
+    return [max(symbol, UNKNOWN) for symbol in symbols]
 
 
-def _pieces(tokenizer: Tokenizer, line: str) -> list[str]:
-    normalized = tokenizer.normalizer.normalize_str(line)
-    return [piece for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normalized)]
+_MODELS: dict[str, Any] = {
+    "characters": models.WordLevel,
+    "words": models.WordLevel,
+    "bpe": lambda: models.BPE(unk_token=SPECIAL[UNKNOWN]),
+    "unigram": models.Unigram,
+}
+
+
+def _tokenizer(side: Side, model: Any) -> Tokenizer:
+    """How a line is normalised and split, and its pieces joined, around a `model` of the pieces."""
+    tokenizer = Tokenizer(model)
+    steps = [] if side.normalization == "none" else [getattr(normalizers, side.normalization)()]
+    steps += [normalizers.Lowercase()] if side.lowercase else []
+    match side.level:
+        case "characters":
+            tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(?m:.)"), "isolated")
+            tokenizer.decoder = decoders.Fuse()
+        case "words":
+            tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        case _:  # white space is one space, and that is "▁", as SentencePiece has it
+            steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+            tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+            tokenizer.decoder = decoders.Metaspace()
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    return tokenizer
+
+
+def _trainer(side: Side) -> Any:
+    """The library's trainer for the model of a side."""
+    size = side.vocabulary_size or _PIECES
+    match side.level:
+        case "bpe":
+            return trainers.BpeTrainer(
+                vocab_size=size,
+                min_frequency=side.min_frequency,
+                limit_alphabet=max(1, (size - len(SPECIAL)) // 2),  # room for merges
+                special_tokens=list(SPECIAL),
+                show_progress=False,
+            )
+        case "unigram":
+            return trainers.UnigramTrainer(
+                vocab_size=size,
+                special_tokens=list(SPECIAL),
+                unk_token=SPECIAL[UNKNOWN],
+                show_progress=False,
+            )
+        case _:
+            return trainers.WordLevelTrainer(
+                vocab_size=_ALL, min_frequency=side.min_frequency, show_progress=False
+            )

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from luong._mask import Memory
-from luong.kernels import dense
+from luong.kernels import band, dense
 from luong.kernels.additive import blocks, plain
+from luong.kernels.additive import window as windows
 from luong.kernels.batch import flatten
 from luong.kernels.dispatch import choose
 
@@ -61,6 +62,33 @@ def scores(
     return found.reshape(*batch, *found.shape[-2:])
 
 
+def window(
+    query: Tensor,
+    key: Tensor,
+    v: Tensor,
+    index: Tensor,
+    *,
+    backend: str | None,
+    state: State | None = None,
+) -> Tensor:
+    """Scores (*batch, n, w) with the keys at `index`: see `luong.kernels.band`."""
+    query, key, v = _wide(query), _wide(key), _wide(v)
+    if torch.is_autocast_enabled(query.device.type):
+        with torch.autocast(query.device.type, enabled=False):
+            return window(query, key, v, index, backend=backend, state=state)
+    chosen = choose("window", backend, [query, key, v, index])
+    batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], index.shape[:-2])
+    if chosen == "reference" or 0 in (query.numel(), key.numel(), index.numel()):
+        return windows.formula(query, key, v, index.expand(*batch, *index.shape[-2:]))
+    n = query.shape[-2]
+    _, (query, key, index) = band.common(query, key, index)
+    if chosen == "numba":
+        found = windows.compiled(query, key, v, index, _state(key, None, state))
+    else:
+        found = windows.blocked(query, key, v, index)
+    return found.reshape(*batch, n, found.shape[-1])
+
+
 def attend(
     query: Tensor,
     memory: Memory,
@@ -106,7 +134,7 @@ def _state(key: Tensor, mask: Tensor | None, state: State | None) -> State:
 
 
 def _wide(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in dense.HALF else x
+    return dense.wide(x)
 
 
 def _given(*tensors: Tensor | None) -> list[Tensor]:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from luong.kernels.additive import backward, forward, plain
+from luong.kernels.additive import backward, forward, plain, window_loops
 from luong.kernels.additive.threads import each
 
 _BLOCK = 1 << 22  # weights of one block, where they are not kept
@@ -144,6 +144,46 @@ def _gradients(
         cost=2 * rows * m * backward.CHUNK,
     )
     d_v.add_(d_v_unit, alpha=unit)
+
+
+def window_score(
+    query: Tensor, key: Tensor, v: Tensor, first: Tensor, w: int, state: Sequence[Tensor]
+) -> Tensor:
+    """Scores (b, n, w) with the keys first, first + 1, ... (b, n) of each query."""
+    query, source = query.contiguous(), _source(key, v, None, state)
+    out = query.new_empty(*first.shape, w)
+    arrays = [
+        x.detach().numpy() for x in (query, source.key, source.unit_v, *source.state[:3], out)
+    ]
+    each(
+        window_loops.score,
+        *arrays[:3],
+        arrays[0].dtype.type(source.scale),
+        *arrays[3:6],
+        first.contiguous().numpy(),
+        arrays[6],
+        tasks=first.numel(),
+        cost=w * query.shape[2],
+    )
+    return out
+
+
+def window_gradients(
+    grad: Tensor, query: Tensor, key: Tensor, v: Tensor, first: Tensor, state: Sequence[Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of query, key and v from those of `window_score`."""
+    query, source = query.contiguous(), _source(key, v, None, state)
+    unit = _power_of_two(grad.abs().max().item())
+    d_query, d_key = torch.empty_like(query), torch.zeros_like(source.key)
+    d_v = query.new_zeros(query.shape[0], query.shape[2])
+    given = (query, source.key, source.v * unit, *source.state[:3], first, grad / unit)
+    each(
+        window_loops.gradients,
+        *(x.detach().contiguous().numpy() for x in (*given, d_query, d_key, d_v)),
+        tasks=query.shape[0] * -(-query.shape[2] // window_loops.CHUNK),
+        cost=2 * grad.shape[1] * grad.shape[2] * window_loops.CHUNK,
+    )
+    return d_query, d_key, d_v.sum(0) * unit
 
 
 def _power_of_two(x: float) -> float:

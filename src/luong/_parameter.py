@@ -1,0 +1,25 @@
+"""Parameters of modules: how they start, and that inputs fit them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+def uniform(*shape: int) -> nn.Parameter:
+    """Uniform in ±1/√(last size), as PyTorch's Linear starts."""
+    return nn.Parameter(torch.empty(shape).uniform_(-1, 1) / math.sqrt(shape[-1]))
+
+
+def like(name: str, x: Tensor, weight: Tensor) -> Tensor:
+    """`weight`, checked to be on the device and of the dtype of its input."""
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise TypeError(
+            f"{name}: expected {weight.dtype} like the module's weights, got {x.dtype} "
+            "(dtypes may differ under torch.autocast only)"
+        )
+    if x.device != weight.device:
+        raise ValueError(f"{name}: expected device {weight.device} of the module, got {x.device}")
+    return weight

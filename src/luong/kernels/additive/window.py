@@ -1,0 +1,87 @@
+"""Additive scores of neighbouring keys: v · tanh(query[i] + key[first[i] + k]), (b, n, w)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from luong.kernels import band
+from luong.kernels.additive import plain
+
+
+def formula(query: Tensor, key: Tensor, v: Tensor, index: Tensor) -> Tensor:
+    """With all keys side by side: (*batch, n, w)."""
+    return torch.tanh(query.unsqueeze(-2) + band.rows(key, index)) @ v
+
+
+def blocked(query: Tensor, key: Tensor, v: Tensor, index: Tensor) -> Tensor:
+    """A block of queries after the other, computed again in the backward pass."""
+    return band.apply(_Blocks, query, key, v, index[..., 0], index.shape[-1])
+
+
+def compiled(
+    query: Tensor, key: Tensor, v: Tensor, index: Tensor, state: Sequence[Tensor]
+) -> Tensor:
+    """By numba; `state` is what `compiled.prepare` makes of the key."""
+    return band.apply(_Compiled, query, key, v, index[..., 0], index.shape[-1], *state)
+
+
+def _again(first: Tensor, w: int, query: Tensor, key: Tensor, v: Tensor) -> Tensor:
+    return formula(query, key, v, first[..., None] + torch.arange(w, device=first.device))
+
+
+class _Blocks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, v: Tensor, first: Tensor, w: int) -> Tensor:
+        ctx.save_for_backward(query, key, v, first)
+        ctx.w = w
+        out = query.new_empty(*query.shape[:2], w)
+        for part, index in band.blocks(first, w, key):
+            out[:, part] = formula(query[:, part], key, v, index)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        query, key, v, first = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a derivative of the derivative is wanted
+            function = functools.partial(_again, first, ctx.w)
+            return *plain.derivative(function, grad, query, key, v), None, None
+        found = [torch.zeros_like(x) for x in (query, key, v)]
+        start = key.shape[1] * torch.arange(key.shape[0], device=key.device)[:, None, None]
+        for part, index in band.blocks(first, ctx.w, key):
+            tanh = torch.tanh(query[:, part, None] + band.rows(key, index))
+            g = grad[:, part, :, None]
+            found[2] += (g * tanh).sum((0, 1, 2))
+            inner = g * (v * (1 - tanh * tanh))
+            found[0][:, part] = inner.sum(-2)
+            found[1].view(-1, key.shape[-1]).index_add_(
+                0, (index + start).flatten(), inner.flatten(0, 2)
+            )
+        return *found, None, None
+
+
+class _Compiled(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, v: Tensor, first: Tensor, w: int, *state: Tensor
+    ) -> Tensor:
+        from luong.kernels.additive import compiled
+
+        ctx.save_for_backward(query, key, v, first, *state)
+        ctx.w = w
+        return compiled.window_score(query, key, v, first, w, state)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        from luong.kernels.additive import compiled
+
+        query, key, v, first, *state = ctx.saved_tensors
+        nothing = [None] * (2 + len(state))
+        if torch.is_grad_enabled() or not v.isfinite().all():
+            function = functools.partial(_again, first, ctx.w)
+            return *plain.derivative(function, grad, query, key, v), *nothing
+        return *compiled.window_gradients(grad, query, key, v, first, state), *nothing

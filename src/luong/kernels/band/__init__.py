@@ -1,0 +1,190 @@
+"""Products with a few neighbouring rows each: what a window needs of keys and values.
+
+Query i meets the rows first[i], ..., first[i] + w - 1 of x:
+
+    dots(query, x)[i, k]     = query[i] · x[first[i] + k]                     (b, n, w)
+    sums(weights, x)[i]      = Σ_k weights[i, k] x[first[i] + k]              (b, n, d)
+    spread(weights, rows)[j] = Σ weights[i, k] rows[i] over first[i] + k = j  (b, m, d)
+
+Each is linear in both of its tensors, and its derivatives are the other two: so all have every
+derivative, and keep nothing but their inputs. `index` (*batch, n, w) holds the positions, each row
+consecutive and within 0..m-1. (Where sizes are symbols, in a compiled graph, rows may be cut off at
+m - 1: positions past the sentence, which nobody attends to.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from luong.kernels.batch import flatten
+from luong.kernels.dispatch import choose
+
+_BLOCK = 1 << 19  # elements that the torch backend gathers at a time
+
+
+def dots(query: Tensor, x: Tensor, index: Tensor) -> Tensor:
+    """query (*batch, n, d), x (*batch, m, d) -> (*batch, n, w)."""
+    return _by(_Dots, plain_dots, query, x, index)
+
+
+def sums(weights: Tensor, x: Tensor, index: Tensor) -> Tensor:
+    """weights (*batch, n, w), x (*batch, m, d) -> (*batch, n, d)."""
+    return _by(_Sums, plain_sums, weights, x, index)
+
+
+def rows(x: Tensor, index: Tensor) -> Tensor:
+    """x[index]: x (*batch, m, d) -> (*batch, n, w, d)."""
+    *batch, n, w = index.shape
+    m, d = x.shape[-2:]
+    x, index = x.expand(*batch, m, d).reshape(-1, d), index.reshape(math.prod(batch), n * w)
+    start = m * torch.arange(index.shape[0], device=index.device)[:, None]
+    return x.index_select(0, (index + start).flatten()).view(*batch, n, w, d)
+
+
+def plain_dots(query: Tensor, x: Tensor, index: Tensor) -> Tensor:
+    """The formula, with all rows side by side."""
+    return (query.unsqueeze(-2) * rows(x, index)).sum(-1)
+
+
+def plain_sums(weights: Tensor, x: Tensor, index: Tensor) -> Tensor:
+    return (weights.unsqueeze(-1) * rows(x, index)).sum(-2)
+
+
+def common(left: Tensor, x: Tensor, index: Tensor) -> tuple[torch.Size, list[Tensor]]:
+    """The batch shape of all three, and each with it as one dimension.
+
+    Queries that share x become queries of one batch row.
+    """
+    batch = torch.broadcast_shapes(left.shape[:-2], x.shape[:-2], index.shape[:-2])
+    if math.prod(x.shape[:-2]) == 1:
+        n = left.shape[-2]
+        left, index = (y.expand(*batch, n, y.shape[-1]) for y in (left, index))
+        return batch, [y.reshape(1, -1, y.shape[-1]) for y in (left, x, index)]
+    _, (left, x, index, _) = flatten(left, x, index, None)
+    return batch, [left, x, index]
+
+
+def apply(function: Any, *inputs: Any) -> Tensor:
+    """function.apply, which has no types."""
+    found: Tensor = function.apply(*inputs)
+    return found
+
+
+def _by(
+    function: Any, plain: Callable[..., Tensor], left: Tensor, x: Tensor, index: Tensor
+) -> Tensor:
+    backend = choose("window", None, [left, x, index])
+    if backend == "reference" or 0 in (left.numel(), x.numel(), index.numel()):
+        batch = torch.broadcast_shapes(left.shape[:-2], x.shape[:-2], index.shape[:-2])
+        return plain(left, x, index.expand(*batch, *index.shape[-2:]))
+    n = left.shape[-2]
+    batch, (left, x, index) = common(left, x, index)
+    found = apply(function, left, x, index[..., 0], index.shape[-1], backend)
+    return found.reshape(*batch, n, found.shape[-1])
+
+
+class _Dots(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, x: Tensor, first: Tensor, w: int, backend: str) -> Tensor:
+        ctx.save_for_backward(query, x, first)
+        ctx.backend = backend
+        return _run("dots", query, x, first, w, backend)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        query, x, first = ctx.saved_tensors
+        w, backend, wanted = grad.shape[-1], ctx.backend, ctx.needs_input_grad
+        return (
+            apply(_Sums, grad, x, first, w, backend) if wanted[0] else None,
+            apply(_Spread, grad, query, first, x.shape[1], backend) if wanted[1] else None,
+            *[None] * 3,
+        )
+
+
+class _Sums(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, weights: Tensor, x: Tensor, first: Tensor, w: int, backend: str
+    ) -> Tensor:
+        ctx.save_for_backward(weights, x, first)
+        ctx.backend = backend
+        return _run("sums", weights, x, first, x.shape[-1], backend)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        weights, x, first = ctx.saved_tensors
+        w, backend, wanted = weights.shape[-1], ctx.backend, ctx.needs_input_grad
+        return (
+            apply(_Dots, grad, x, first, w, backend) if wanted[0] else None,
+            apply(_Spread, weights, grad, first, x.shape[1], backend) if wanted[1] else None,
+            *[None] * 3,
+        )
+
+
+class _Spread(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, weights: Tensor, rows: Tensor, first: Tensor, m: int, backend: str
+    ) -> Tensor:
+        ctx.save_for_backward(weights, rows, first)
+        ctx.backend = backend
+        return _run("spread", weights, rows, first, m, backend)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        weights, rows, first = ctx.saved_tensors
+        w, backend, wanted = weights.shape[-1], ctx.backend, ctx.needs_input_grad
+        return (
+            apply(_Dots, rows, grad, first, w, backend) if wanted[0] else None,
+            apply(_Sums, weights, grad, first, w, backend) if wanted[1] else None,
+            *[None] * 3,
+        )
+
+
+def _run(name: str, left: Tensor, x: Tensor, first: Tensor, size: int, backend: str) -> Tensor:
+    """The formula `name` of (b, ...) tensors; `size` is the one that they do not have."""
+    if backend == "numba":
+        from luong.kernels.band import compiled
+
+        return compiled.run(name, left, x, first, size)
+    if name == "sums":
+        return _bags(left, x, first)
+    left, x = (y.clone() if y.is_inference() else y for y in (left, x))  # autograd refuses those
+    with torch.inference_mode(False), torch.enable_grad():
+        if name == "dots":
+            wanted = x.new_zeros(*left.shape[:2], size, requires_grad=True)
+            found = torch.autograd.grad(_bags(wanted, x, first), wanted, left)
+        else:
+            wanted = x.new_zeros(x.shape[0], size, x.shape[2], requires_grad=True)
+            found = torch.autograd.grad(_bags(left, wanted, first), wanted, x)
+    return found[0]
+
+
+def _bags(weights: Tensor, x: Tensor, first: Tensor) -> Tensor:
+    """`sums` by PyTorch's own kernel for them, whose derivatives are `dots` and `spread`."""
+    (b, m, d), w = x.shape, weights.shape[-1]
+    start = first + m * torch.arange(b, device=first.device)[:, None]
+    index = start[..., None] + torch.arange(w, device=first.device)
+    found: Tensor = F.embedding_bag(
+        index.flatten(0, 1),
+        x.reshape(b * m, d),
+        per_sample_weights=weights.reshape(-1, w),
+        mode="sum",
+    )
+    return found.view(b, -1, d)
+
+
+def blocks(first: Tensor, w: int, x: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """A few queries after the other, with the positions of each."""
+    b, n = first.shape
+    step = max(1, _BLOCK // max(1, b * w * x.shape[-1]))
+    offsets = torch.arange(w, device=first.device)
+    for start in range(0, n, step):
+        part = slice(start, min(n, start + step))
+        yield part, first[:, part, None] + offsets

@@ -1,0 +1,23 @@
+"""The numba backend of products with neighbouring rows."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from luong.kernels.additive.threads import each
+from luong.kernels.band import loops
+
+_CHUNK = 64  # features of a task of `spread`
+
+
+def run(name: str, left: Tensor, x: Tensor, first: Tensor, size: int) -> Tensor:
+    """dots, sums or spread of (b, n, ...), (b, m or n, d), first (b, n)."""
+    b, n, w = left.shape[0], first.shape[1], size if name == "dots" else left.shape[-1]
+    d = x.shape[-1]
+    if name == "spread":
+        out, tasks, cost = x.new_zeros(b, size, d), b * -(-d // _CHUNK), n * w * _CHUNK
+    else:
+        out, tasks, cost = x.new_empty(b, n, size), b * n, w * d
+    arrays = (y.contiguous().detach().numpy() for y in (left, x, first, out))
+    each(getattr(loops, name), *arrays, tasks=tasks, cost=max(1, cost))
+    return out

@@ -1,0 +1,72 @@
+"""Compiled: see the formulas in `luong.kernels.band`. Each kernel does tasks start..stop."""
+
+from __future__ import annotations
+
+from luong.kernels.additive.elementary import as_, exact, fast_inline
+
+
+@fast_inline
+def _dot(a, b):
+    s = as_(0, a[0])
+    for e in range(len(a)):
+        s += a[e] * b[e]
+    return s
+
+
+@fast_inline
+def _add_four(out, a, b, c, d, wa, wb, wc, wd):
+    for e in range(len(out)):
+        out[e] += (wa * a[e] + wb * b[e]) + (wc * c[e] + wd * d[e])
+
+
+@fast_inline
+def _add(out, a, w):
+    for e in range(len(out)):
+        out[e] += w * a[e]
+
+
+@exact
+def dots(query, x, first, out, start, stop):
+    """A task is a query."""
+    n, w = out.shape[1], out.shape[2]
+    for task in range(start, stop):
+        b, i = task // n, task % n
+        for k in range(w):
+            out[b, i, k] = _dot(query[b, i], x[b, first[b, i] + k])
+
+
+@exact
+def sums(weights, x, first, out, start, stop):
+    """A task is a query."""
+    n, w = weights.shape[1], weights.shape[2]
+    for task in range(start, stop):
+        b, i = task // n, task % n
+        row, j = out[b, i], first[b, i]
+        row[:] = 0
+        for k in range(0, w - w % 4, 4):
+            _add_four(
+                row,
+                x[b, j + k],
+                x[b, j + k + 1],
+                x[b, j + k + 2],
+                x[b, j + k + 3],
+                weights[b, i, k],
+                weights[b, i, k + 1],
+                weights[b, i, k + 2],
+                weights[b, i, k + 3],
+            )
+        for k in range(w - w % 4, w):
+            _add(row, x[b, j + k], weights[b, i, k])
+
+
+@exact
+def spread(weights, rows, first, out, start, stop):
+    """A task is 64 features of a batch row: no two tasks write to the same place."""
+    n, w, d = weights.shape[1], weights.shape[2], out.shape[2]
+    chunks = (d + 63) // 64
+    for task in range(start, stop):
+        b, c = task // chunks, task % chunks * 64
+        for i in range(n):
+            row, j = rows[b, i, c : c + 64], first[b, i]
+            for k in range(w):
+                _add(out[b, j + k, c : c + 64], row, weights[b, i, k])

@@ -1,0 +1,100 @@
+"""The encoder, and the bridge from its last states to the decoder's first."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from luong._mask import positions
+from luong.seq2seq.dropout import Dropout
+from luong.seq2seq.recurrent import LayerState, Stack, read
+from luong.seq2seq.symbols import PAD
+
+
+class Encoder(nn.Module):
+    """Stacked recurrent layers over a source that ends with END.
+
+    With `bidirectional`, each direction has half of `hidden_size`. With `reverse`, the symbols are
+    read from the last to the first, then END (Sutskever et al. 2014); states come in source order
+    all the same. Dropout is on the inputs of every layer, not in time (Zaremba et al. 2014).
+    """
+
+    def __init__(
+        self,
+        symbols: int,
+        embedding_size: int,
+        hidden_size: int,
+        *,
+        cell: str,
+        layers: int,
+        bidirectional: bool,
+        reverse: bool,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.reverse = reverse
+        self.embedding = nn.Embedding(symbols, embedding_size, padding_idx=PAD)
+        self.dropout = Dropout(dropout)
+        self.layers = Stack(cell, layers, embedding_size, hidden_size, bidirectional=bidirectional)
+
+    def forward(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, list[LayerState]]:
+        """The top layer's states (batch, m + 1, hidden), and each layer's last (batch, hidden).
+
+        source (batch, m + 1) holds symbols, END and padding; `lengths` (batch,) does not count END.
+        """
+        order = _reading(lengths, source.shape[1]) if self.reverse else None
+        states = self.embedding(source if order is None else source.gather(1, order))
+        last = []
+        for layer in self.layers:
+            states, state = read(layer, self.dropout(states), lengths + 1)
+            last.append(state)
+        if order is not None:
+            states = states.gather(1, order[..., None].expand_as(states))
+        return states, last
+
+
+def _reading(lengths: Tensor, m: int) -> Tensor:
+    """The position read at each step, backwards; END stays last. It is its own inverse."""
+    position, end = positions(m, lengths.device), lengths[:, None]
+    return torch.where(position < end, end - 1 - position, position)
+
+
+class Bridge(nn.Module):
+    """The decoder's first state from the encoder's last, layers matched from the top.
+
+    As it is from one direction of the decoder's size, as in the paper; else (`learned`) through
+    maps, a layer's own: tanh(W h + b), and W c + b of LSTM cells. `more` layers of the decoder
+    have no counterpart, and start from zeros; lower layers of the encoder have no say.
+    """
+
+    def __init__(
+        self,
+        encoder_size: int,
+        hidden_size: int,
+        *,
+        cell: str,
+        layers: int,
+        more: int,
+        learned: bool,
+    ) -> None:
+        super().__init__()
+        self.more = more
+        tensors = 2 if cell == "lstm" else 1
+        self.layers = nn.ModuleList(
+            nn.ModuleList(nn.Linear(encoder_size, hidden_size) for _ in range(tensors * learned))
+            for _ in range(layers)
+        )
+
+    def forward(self, last: list[LayerState]) -> LayerState:
+        """Tensors (layers, batch, hidden_size), from (batch, encoder_size) of each layer."""
+        matched = last[-len(self.layers) :]
+        states = [_map(maps, state) for maps, state in zip(self.layers, matched, strict=True)]
+        zeros = [tuple(map(torch.zeros_like, states[0]))] * self.more
+        return tuple(torch.stack(kind) for kind in zip(*zeros, *states, strict=True))
+
+
+def _map(maps: nn.Module, state: LayerState) -> LayerState:
+    if not isinstance(maps, nn.ModuleList) or not len(maps):
+        return state
+    hidden, *cell = (each(x) for each, x in zip(maps, state, strict=True))
+    return torch.tanh(hidden), *cell

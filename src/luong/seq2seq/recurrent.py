@@ -1,0 +1,130 @@
+"""Recurrent layers: PyTorch's LSTM and GRU, over padded sources, over targets, and step by step.
+
+The state of a layer is a tuple of tensors: (h, c) of LSTM cells, (h,) of GRU cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from luong import _check
+from luong._mask import positions
+
+Layer = nn.LSTM | nn.GRU
+LayerState = tuple[Tensor, ...]
+CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+# What padding adds to the gates. Sigmoids of ±10,000 are 0 and 1 to the last bit, in half types too
+_HOLD = {
+    nn.LSTM: (-1e4, 1e4, 0.0, 0.0),  # i 0, f 1; g, o
+    nn.GRU: (0.0, 1e4, 0.0),  # r; z 1; n
+}
+
+
+class Stack(nn.ModuleList):
+    """Layers on each other; with two directions, each has half of `hidden_size`."""
+
+    def __init__(
+        self,
+        cell: str,
+        count: int,
+        input_size: int,
+        hidden_size: int,
+        *,
+        bidirectional: bool = False,
+    ) -> None:
+        if cell not in CELLS:
+            raise ValueError(f"cell: expected one of {', '.join(CELLS)}, got {cell!r}")
+        if bidirectional and hidden_size % 2:
+            raise ValueError(
+                f"hidden_size: expected an even number for two directions, got {hidden_size}"
+            )
+        super().__init__(
+            CELLS[cell](
+                hidden_size if i else input_size,
+                hidden_size // 2 if bidirectional else hidden_size,
+                batch_first=True,
+                bidirectional=bidirectional,
+            )
+            for i in range(_check.size("layers", count))
+        )
+
+    def __iter__(self) -> Iterator[Layer]:
+        return (cast(Layer, layer) for layer in super().__iter__())
+
+
+def run(layer: Layer, inputs: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+    """Outputs (rows, n, hidden) of inputs (rows, n, input), and the state after the last.
+
+    State tensors are (rows, hidden).
+    """
+    first = tuple(x[None].contiguous() for x in state)
+    outputs, last = layer(inputs, first if isinstance(layer, nn.LSTM) else first[0])
+    return outputs, tuple(x[0] for x in _as_state(last))
+
+
+def advance(layer: Layer, gates: Tensor, state: LayerState) -> LayerState:
+    """The state (rows, hidden) after one input x, given as `gates` W_ih x + b_ih."""
+    hidden = state[0]
+    (_, weight, _, bias), *_ = layer.all_weights
+    recurrent = F.linear(hidden, weight, bias)
+    if isinstance(layer, nn.LSTM):
+        i, f, g, o = (gates + recurrent).chunk(4, 1)
+        cell = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(cell), cell
+    (r, z, n), (from_r, from_z, from_n) = gates.chunk(3, 1), recurrent.chunk(3, 1)
+    new = torch.tanh(n + torch.sigmoid(r + from_r) * from_n)
+    return (torch.lerp(new, hidden, torch.sigmoid(z + from_z)),)
+
+
+def read(layer: Layer, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, LayerState]:
+    """Outputs (batch, m, hidden) of padded inputs (batch, m, input), as each sentence has alone.
+
+    What comes out at padding means nothing. The state (batch, hidden) is that after the last symbol
+    of a sentence and, in the other direction, after its first. `lengths` are at least 1.
+    """
+    if inputs.device.type == "cpu" or torch.compiler.is_compiling():
+        outputs, last = _read_held(layer, inputs, lengths)
+    else:
+        packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        outputs, last = layer(packed)
+        outputs, _ = pad_packed_sequence(outputs, batch_first=True, total_length=inputs.shape[1])
+    return outputs, tuple(x.transpose(0, 1).flatten(1) for x in _as_state(last))
+
+
+def _read_held(layer: Layer, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | LayerState]:
+    """`read` without packing, which is slow on the CPU.
+
+    One more input feature is 1 at padding, where it shuts the gates that would change the state.
+    """
+    padding = positions(inputs.shape[1], inputs.device) >= lengths[:, None]
+    inputs = torch.cat([inputs, padding[..., None].to(inputs.dtype)], -1)
+    size = layer.hidden_size
+    zeros = inputs.new_zeros(2 if layer.bidirectional else 1, inputs.shape[0], size)
+    settings = (True, 1, 0.0, layer.training, layer.bidirectional, True)
+    if isinstance(layer, nn.GRU):
+        outputs, last = torch.gru(inputs, zeros, _holding(layer), *settings)
+        return outputs, last
+    outputs, hidden, cell = torch.lstm(inputs, (zeros, zeros), _holding(layer), *settings)
+    # padding holds c, but h = o tanh(c) has another o there
+    at = (lengths - 1)[:, None, None].expand(-1, 1, size)
+    ahead = outputs[..., :size].gather(1, at).transpose(0, 1)
+    return outputs, (torch.cat([ahead, hidden[1:]]), cell)
+
+
+def _holding(layer: Layer) -> list[Tensor]:
+    """The weights of a layer, with those of the feature that is 1 at padding."""
+    column = torch.tensor(_HOLD[type(layer)]).repeat_interleave(layer.hidden_size)[:, None]
+    weights: list[Tensor] = []
+    for own, *others in layer.all_weights:
+        weights += [torch.cat([own, column.to(own)], 1), *others]
+    return weights
+
+
+def _as_state(state: Tensor | LayerState) -> LayerState:
+    return (state,) if isinstance(state, Tensor) else state

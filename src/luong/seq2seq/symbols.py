@@ -1,0 +1,3 @@
+"""The symbols that every vocabulary begins with."""
+
+PAD, START, END, UNKNOWN = range(4)

@@ -1,0 +1,138 @@
+"""Files that are written whole or not at all, and checkpoints made of them.
+
+A checkpoint is one safetensors file: tensors, and in its header a `State` as JSON. Nothing in it is
+unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialized
+from torch import Tensor
+
+from luong.toolkit.batches import Place
+from luong.toolkit.errors import ToolkitError
+
+PARTIAL = ".partial"
+
+
+@dataclass
+class State:
+    """Where training is, beside the tensors of the model, the optimizer and the average.
+
+    There are no states of random generators: each update seeds them (`training.randomize`).
+    """
+
+    data: str  # what the training data are recognised by
+    update: int = 0  # updates done
+    place: Place = field(default_factory=Place)
+    loss: float = 0.0  # since the last validation, summed over ...
+    tokens: int = 0  # ... so many target symbols
+    rows: list[dict[str, float]] = field(default_factory=list)  # of metrics.csv
+    best: list[float] | None = None  # the metric and the loss of the best row, less is better
+    best_row: int = -1
+    seconds: float = 0.0  # of training, validation not counted
+    finished: bool = False
+
+    @property
+    def validated(self) -> int:
+        """The update of the last validation."""
+        return int(self.rows[-1]["update"]) if self.rows else 0
+
+
+class Checkpoints:
+    """The checkpoints of a run, of which the last `keep` are kept."""
+
+    def __init__(self, folder: Path, keep: int = 1) -> None:
+        self.folder, self.keep = folder, keep
+
+    def paths(self) -> list[Path]:
+        """From the first to the last."""
+        return sorted(self.folder.glob("update-*.safetensors"))
+
+    def save(self, state: State, tensors: Mapping[str, Tensor]) -> None:
+        """Add a checkpoint; only then remove those that are too many."""
+        self.folder.mkdir(exist_ok=True)
+        path = self.folder / f"update-{state.update:010d}.safetensors"
+        try:
+            save_tensors(path, tensors, {"state": json.dumps(asdict(state))})
+        except ToolkitError as error:
+            last = [old.name for old in self.paths()[-1:]]
+            rest = f"{last[0]} is whole, and the same command goes on from it" if last else ""
+            raise ToolkitError("; ".join(filter(None, [str(error), rest]))) from error
+        for old in self.paths()[: -self.keep]:
+            old.unlink()
+
+    def state(self) -> State | None:
+        """The state in the last checkpoint, if there is one."""
+        return None if not self.paths() else self.load(tensors=False)[0]
+
+    def load(self, *, tensors: bool = True) -> tuple[State, dict[str, Tensor]]:
+        """The last checkpoint."""
+        path = self.paths()[-1]
+        try:
+            with safe_open(path, framework="pt") as file:
+                values = json.loads(file.metadata()["state"])
+                state = State(**values | {"place": Place(*values["place"])})
+                names = list(file.keys()) if tensors else []
+                return state, {name: file.get_tensor(name) for name in names}
+        except (SafetensorError, TypeError, KeyError, ValueError) as error:
+            raise ToolkitError(
+                f"{path}: not a checkpoint ({error}); without it, training goes on from the one "
+                "before"
+            ) from error
+
+
+def save_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None
+) -> None:
+    """A safetensors file, in which tensors that share memory stand each by itself."""
+    seen = set[int]()
+    alone = dict[str, Tensor]()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().contiguous()
+        alone[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
+        seen.add(tensor.data_ptr())
+    data = serialized(alone, metadata)  # the library's own file is not synced, and leaves debris
+    with whole(path) as partial:
+        partial.write_bytes(data)
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write what becomes `path`, and is on the disk, at the end of the `with`."""
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        yield partial
+        _sync(partial)
+        partial.replace(path)
+        _sync(path.parent)
+    except BaseException as error:
+        _remove(partial)
+        if isinstance(error, OSError):
+            raise ToolkitError(f"{path}: not written: {error.strerror}") from error
+        raise
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:  # the error that led here says more
+        return
+
+
+def _sync(path: Path) -> None:
+    if os.name == "nt" and path.is_dir():  # Windows opens no folders
+        return
+    descriptor = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
