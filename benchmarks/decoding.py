@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -53,7 +54,8 @@ def rates(
     rows = []
     for beam in BEAMS:
         found = translator.translate(words, beam=beam)
-        times = [seconds(lambda: translator.translate(words, beam=beam)) for _ in range(rounds)]
+        call = partial(translator.translate, words, beam=beam)
+        times = [seconds(call) for _ in range(rounds)]
         share = sum(f.text in right[word] for f, word in zip(found, words, strict=True))
         speed = len(words) / statistics.median(times)
         rows.append({"beam": beam, "words_per_second": speed, "right": share / len(words)})
@@ -65,7 +67,7 @@ def lines(translator: Translator, words: Sequence[str]) -> dict[str, float]:
     some = words[:: max(1, len(words) // 200)]
     return {
         str(beam): 1e3
-        * statistics.median(seconds(lambda: translator.translate([w], beam=beam)) for w in some)
+        * statistics.median(seconds(partial(translator.translate, [w], beam=beam)) for w in some)
         for beam in BEAMS
     }
 

@@ -10,6 +10,8 @@ import statistics
 import types
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +50,7 @@ def predict(model: Any, batches: Sequence[Any]) -> list[list[int]]:
     for batch in batches:
         found = model(batch)
         best = found[0][:, 0, 1:] if isinstance(found, tuple) else found.argmax(1)  # past START
-        for row in best.tolist():
-            outputs.append(row[: row.index(special.END_IDX)] if special.END_IDX in row else row)
+        outputs += [[*takewhile(special.END_IDX.__ne__, row)] for row in best.tolist()]
     return outputs
 
 
@@ -87,7 +88,8 @@ def main() -> None:
         for size in SIZES:
             ready = batches(sources, size)
             found = predict(model, ready[:1])
-            times = [seconds(lambda: predict(model, ready)) for _ in range(arguments.rounds)]
+            call = partial(predict, model, ready)
+            times = [seconds(call) for _ in range(arguments.rounds)]
             timed[size] = len(sources) / statistics.median(times)
         found = predict(model, ready)
         share = sum(f in right[tuple(s)] for f, s in zip(found, sources, strict=True))

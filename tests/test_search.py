@@ -17,7 +17,7 @@ from torch import Tensor
 
 from luong._mask import Memory
 from luong.seq2seq import Seq2Seq, greedy
-from luong.seq2seq.model import END, PAD, START, UNKNOWN
+from luong.seq2seq.model import END, PAD, START, UNKNOWN, State, Step
 from luong.seq2seq.search import Decoding, Hypothesis, Sampling, decode
 
 KINDS: tuple[dict[str, Any], ...] = (
@@ -146,6 +146,36 @@ def plain(model: Seq2Seq, row: str, decoding: Decoding) -> list[Entry]:
     done += beam
     done.sort(key=lambda entry: entry.rank(decoding.length_penalty), reverse=True)
     return done[: decoding.n_best]
+
+
+class Scripted:
+    """A model whose probabilities depend on the position alone."""
+
+    def __init__(self, *steps: dict[int, float]) -> None:
+        probs = torch.full((len(steps), TARGETS), 1e-30, dtype=torch.float64)
+        for row, step in zip(probs, steps, strict=True):
+            for symbol, p in step.items():
+                row[symbol] = p
+        self.logits = probs.log()
+        self.decoder = self
+
+    def encode(self, source: Tensor, lengths: Tensor) -> tuple[Memory, State]:
+        memory = torch.zeros(len(lengths), source.shape[1] - 1, 1)
+        return Memory(memory, memory), State((torch.zeros(1, len(lengths), 1, 1),))
+
+    def step(self, previous: Tensor, state: State, memory: Memory, *, need_weights: bool) -> Step:
+        logits = self.logits[state.position].expand(*previous.shape, -1)
+        weights = torch.zeros(*previous.shape, memory.key.shape[1])
+        return Step(logits, state._replace(position=state.position + 1), weights)
+
+
+@pytest.mark.parametrize(("penalty", "length"), [(0.0, 0), (0.5, 9), (1.0, 9)])
+def test_a_long_output_may_win_long_after_a_short_one_ended(penalty: float, length: int) -> None:
+    sure = [{4: 1 - 1e-12}] * 8
+    model: Any = Scripted({END: 0.51, 4: 0.49}, *sure, {END: 1 - 1e-12})
+    decoding = Decoding(beam=2, length_penalty=penalty, max_ratio=0, max_extra=10)
+    ((found,),) = decode([model], *source(""), decoding)
+    assert len(found.symbols) == length
 
 
 @settings(max_examples=25, deadline=None)
