@@ -32,14 +32,25 @@ def translator(model: Path) -> Translator:
     return luong.load(model)
 
 
-def same(found: Sequence[Translation], expected: Sequence[Translation]) -> None:
+@pytest.fixture(scope="session")
+def exact(model: Path) -> Translator:
+    """The same in float64."""
+    return Translator.load(model, dtype=torch.float64)
+
+
+def same(
+    found: Sequence[Translation], expected: Sequence[Translation], tolerance: float = 1e-5
+) -> None:
+    """`tolerance`: of weights, and of scores (of which float32 keeps so many digits)."""
     assert [f.text for f in found] == [e.text for e in expected]
     assert [f.finished for f in found] == [e.finished for e in expected]
-    assert [f.score for f in found] == pytest.approx([e.score for e in expected], abs=1e-5)
+    scores = [e.score for e in expected]
+    assert [f.score for f in found] == pytest.approx(scores, rel=tolerance, abs=tolerance)
     for f, e in zip(found, expected, strict=True):
-        torch.testing.assert_close(f.weights, e.weights, rtol=0, atol=1e-5)
+        torch.testing.assert_close(f.weights, e.weights, rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize(("side", "tolerance"), [("translator", 1e-5), ("exact", 1e-10)])
 @pytest.mark.parametrize(
     "decoding",
     [
@@ -50,23 +61,25 @@ def same(found: Sequence[Translation], expected: Sequence[Translation]) -> None:
     ],
 )
 def test_batch_size_order_and_company_change_nothing(
-    translator: Translator, decoding: Decoding
+    request: pytest.FixtureRequest, side: str, tolerance: float, decoding: Decoding
 ) -> None:
+    translator: Translator = request.getfixturevalue(side)
     expected = translator.search(WORDS, decoding, batch_size=64)
     for size in (1, 7):
         for found, other in zip(
             translator.search(WORDS, decoding, batch_size=size), expected, strict=True
         ):
-            same(found, other)
+            same(found, other, tolerance)
     if decoding.sampling:  # goes by the number of the line
-        same(translator.search(WORDS[20:], decoding, first=20)[3], expected[23])
+        same(translator.search(WORDS[20:], decoding, first=20)[3], expected[23], tolerance)
         return
     order = random.Random(3).sample(range(len(WORDS)), 40)
     for i, found in zip(order, translator.search([WORDS[i] for i in order], decoding), strict=True):
-        same(found, expected[i])
+        same(found, expected[i], tolerance)
 
 
-def test_scores_are_those_of_forced_decoding(translator: Translator) -> None:
+def test_scores_are_those_of_forced_decoding(exact: Translator) -> None:
+    translator = exact
     lines = [word for word in WORDS if word]
     found = translator.translate(lines, beam=5, n_best=5)
     for outputs in found:
@@ -74,7 +87,7 @@ def test_scores_are_those_of_forced_decoding(translator: Translator) -> None:
     pairs = [(line, f) for line, fs in zip(lines, found, strict=True) for f in fs if f.finished]
     assert len(pairs) > 200
     scores = translator.score([line for line, _ in pairs], [f.text for _, f in pairs])
-    assert [s.score for s in scores] == pytest.approx([f.score for _, f in pairs], abs=1e-5)
+    assert [s.score for s in scores] == pytest.approx([f.score for _, f in pairs], abs=1e-9)
     for (_, output), score in zip(pairs, scores, strict=True):
         assert len(score.steps) == len(output.tokens) + 1
         assert score.score == pytest.approx(sum(score.steps))
