@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from formulas import Formulas
-from luong.seq2seq import Seq2Seq, greedy
+from luong.seq2seq import Seq2Seq
 from luong.seq2seq.dropout import Dropout
 from luong.seq2seq.model import END, PAD, START
 from luong.seq2seq.recurrent import Stack, read
@@ -310,64 +310,6 @@ def test_what_the_weights_are_about() -> None:
     assert make("general").aligned == "read"
     assert make("location").aligned == "predicted"
     assert make("location", learned_scale=True).aligned == "predicted"
-
-
-@pytest.mark.parametrize("seed", range(5))
-@torch.no_grad()
-def test_greedy_is_the_best_symbol_at_every_step_and_its_score_is_its_probability(
-    seed: int,
-) -> None:
-    model = make(seed=seed)
-    rows = ("abcde", "ed", "", "bbb")
-    for row, found in zip(rows, greedy(model, *source(*rows)), strict=True):
-        chosen, score, limit = [], 0.0, 2 * len(row) + 10
-        while not chosen or (chosen[-1] != END and len(chosen) < limit):
-            logits = model(*source(row), torch.tensor([[START, *chosen]]))[0, -1]
-            log_probs = torch.log_softmax(logits, -1)
-            allowed = log_probs.clone()
-            allowed[[PAD, START]] = -math.inf
-            if not chosen and row:
-                allowed[END] = -math.inf
-            chosen.append(int(allowed.argmax()))
-            score += float(log_probs[chosen[-1]])
-        assert found.finished == (chosen[-1] == END)
-        assert found.symbols == [symbol for symbol in chosen if symbol != END]
-        assert found.score == pytest.approx(score, abs=1e-5)
-        assert found.weights.shape == (len(found.symbols), len(row))
-        if row:
-            ones = torch.ones(len(found.symbols), dtype=torch.float64)
-            torch.testing.assert_close(found.weights.sum(-1), ones)
-
-
-def test_greedy_weights_belong_to_the_predicted_symbol() -> None:
-    model = make()
-    symbols, lengths = source("abcde")
-    (found,) = greedy(model, symbols, lengths)
-    memory, state = model.encode(symbols, lengths)
-    previous = torch.tensor([[START, *found.symbols[:-1]]])  # step t reads symbol t - 1
-    weights = model.decoder(previous, state, memory, need_weights=True).weights
-    torch.testing.assert_close(found.weights, weights[0])
-
-
-def test_greedy_is_cut_at_the_limit_of_each_sentence() -> None:
-    model = make()
-    inputs = source("abcde", "a", "ccc")
-    whole = greedy(model, *inputs)
-    assert any(len(found.symbols) > 5 for found in whole)
-    for row, cut, full in zip(
-        ("abcde", "a", "ccc"),
-        greedy(model, *inputs, max_ratio=1.0, max_extra=0),
-        whole,
-        strict=True,
-    ):
-        assert cut.symbols == full.symbols[: len(row)]
-        assert cut.weights.shape == (len(cut.symbols), len(row))
-        assert cut.finished == (len(full.symbols) < len(row))
-
-
-def test_no_sentences() -> None:
-    symbols, lengths = source("abc")
-    assert greedy(make(), symbols[:0], lengths[:0]) == []
 
 
 @pytest.mark.parametrize(

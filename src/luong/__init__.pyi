@@ -30,6 +30,7 @@ from ._window import LocalMonotonic as LocalMonotonic
 from ._window import LocalPredictive as LocalPredictive
 from ._window import Window as Window
 from .kernels.dispatch import explain as explain
+from .toolkit import load as load
 from .toolkit.plotting import plot_alignment as plot_alignment
 
 __version__: str

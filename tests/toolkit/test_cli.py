@@ -28,7 +28,7 @@ def one_line(done: subprocess.CompletedProcess[str], status: int) -> str:
 def test_help_lists_every_verb(run: Run) -> None:
     done = run("--help")
     assert done.returncode == 0
-    for verb in ("train", "translate", "align", "evaluate", "plot"):
+    for verb in ("train", "translate", "align", "score", "evaluate", "plot", "check"):
         assert f"\n  {verb} " in done.stdout
         assert run(verb, "--help").stdout.startswith(f"usage: luong {verb}")
 

@@ -1,13 +1,26 @@
-"""Decoding: the most probable target symbols, found step by step."""
+"""Decoding: the most probable outputs of a model, found step by step for many sentences at once.
+
+There is one search. A sentence has up to `beam` open hypotheses; at each step every one of them is
+extended by every symbol, and of all these candidates the best go on. A candidate that ends among
+the best `beam` is an output. Greedy search is a beam of one; sampling draws its candidates.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from luong.seq2seq.model import END, PAD, START, Seq2Seq
+
+_NEVER = float("-inf")
+_CUT = -(2.0**40)  # ranks below those of all outputs that end
+_LEAVE = 0.75  # finished sentences leave the batch when at most this share of it is still open
 
 
 class Hypothesis(NamedTuple):
@@ -19,7 +32,73 @@ class Hypothesis(NamedTuple):
     finished: bool  # False: cut at the length limit
 
 
-@torch.inference_mode()
+@dataclass(frozen=True)
+class Sampling:
+    """Draw outputs instead of searching for the best.
+
+    Every step draws from softmax(log p / temperature) over the `top_k` most probable symbols (0:
+    all), and of these the fewest that hold a share `top_p` of the probability (Holtzman et al.,
+    2020). The draws of a sentence depend on `seed` and on the number of the sentence alone.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        _require("temperature", self.temperature, "above 0", self.temperature > 0)
+        _require("top_k", self.top_k, "0 or more", self.top_k >= 0)
+        _require("top_p", self.top_p, "above 0, at most 1", 0 < self.top_p <= 1)
+        _require("seed", self.seed, "0 or more", self.seed >= 0)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What is searched for.
+
+    beam: open hypotheses of a sentence. 1 is greedy search.
+    n_best: outputs of a sentence, best first: at most `beam`, or the number of samples.
+    length_penalty: α. Outputs are ranked by log-probability / nᵅ, where n counts the symbols and
+        END; 0, the paper's, ranks by probability. It changes ranks, never scores.
+    min_ratio, min_extra: a source of length m gives at least min_ratio · m + min_extra symbols.
+    max_ratio, max_extra: an output that has not ended after max_ratio · m + max_extra steps is cut.
+    sampling: draw outputs, instead of searching for the best.
+    """
+
+    beam: int = 1
+    n_best: int = 1
+    length_penalty: float = 0.0
+    min_ratio: float = 0.0
+    min_extra: int = 0
+    max_ratio: float = 2.0
+    max_extra: int = 10
+    sampling: Sampling | None = None
+
+    def __post_init__(self) -> None:
+        _require("beam", self.beam, "at least 1", self.beam >= 1)
+        _require("n_best", self.n_best, "at least 1", self.n_best >= 1)
+        _require("length_penalty", self.length_penalty, "0 or more", self.length_penalty >= 0)
+        for name in ("min_ratio", "min_extra", "max_ratio", "max_extra"):
+            value = getattr(self, name)
+            _require(name, value, "0 or more, finite", 0 <= value < float("inf"))
+        if self.sampling:
+            _require("beam", self.beam, "1 where outputs are drawn", self.beam == 1)
+        else:
+            at_most = f"at most the beam, {self.beam}"
+            _require("n_best", self.n_best, at_most, self.n_best <= self.beam)
+
+    @property
+    def width(self) -> int:
+        """Open hypotheses of a sentence."""
+        return self.n_best if self.sampling else self.beam
+
+
+def _require(field: str, value: object, expected: str, holds: bool) -> None:
+    if not holds:
+        raise ValueError(f"{field}: expected {expected}, got {value}")
+
+
 def greedy(
     model: Seq2Seq,
     source: Tensor,
@@ -28,52 +107,308 @@ def greedy(
     max_ratio: float = 2.0,
     max_extra: int = 10,
 ) -> list[Hypothesis]:
-    """The most probable symbol at every step.
+    """The most probable symbol at every step: `decode` with a beam of one."""
+    decoding = Decoding(max_ratio=max_ratio, max_extra=max_extra)
+    return [best for (best,) in decode([model], source, lengths, decoding)]
 
-    source and lengths as in `Seq2Seq.encode`. A sentence of length m ends by END, or is cut at
-    max_ratio · m + max_extra symbols, whatever its batch mates. END cannot be the first symbol
-    unless the source is empty; PAD and START never come.
+
+@torch.inference_mode()
+def decode(
+    models: Sequence[Seq2Seq],
+    source: Tensor,
+    lengths: Tensor,
+    decoding: Decoding,
+    *,
+    prefix: Tensor | None = None,
+    numbers: Sequence[int] | None = None,
+) -> list[list[Hypothesis]]:
+    """The outputs of each sentence, best first: `n_best`, or all that there are.
+
+    source and lengths as in `Seq2Seq.encode`. Several models are an ensemble: the mean of their
+    probabilities decides, and their weights are averaged. `prefix` (batch, any), padded by PAD,
+    holds the symbols that an output begins with; its limit allows at least END after them.
+    `numbers`, which sampling uses, are those of the sentences; by default 0, 1, ...
+
+    END cannot be the first symbol unless the source is empty; PAD and START never come. Outputs
+    that end come before those that are cut. The search of a sentence stops when no open hypothesis
+    can still become one of its n best. Nothing depends on batch mates.
     """
     if not len(lengths):
         return []
-    memory, state = model.encode(source, lengths)
-    limits = (max_ratio * lengths).long() + max_extra
-    previous = source.new_full((source.shape[0], 1), START)
-    score = torch.zeros(source.shape[0], device=source.device)
-    finished = torch.zeros(source.shape[0], dtype=torch.bool, device=source.device)
-    symbols: list[Tensor] = []
-    weights: list[Tensor] = []
-    for step in range(int(limits.max())):
-        logits, state, attended = model.decoder.step(previous, state, memory, need_weights=True)
-        log_probs = torch.log_softmax(logits[:, 0].float(), -1)
-        log_probs[:, [PAD, START]] = float("-inf")
-        if step == 0:
-            log_probs[lengths > 0, END] = float("-inf")
-        best, choice = log_probs.max(-1)
-        open_ = ~finished & (step < limits)
-        score += best.where(open_, 0.0)
-        symbols.append(choice.where(open_, PAD))
-        assert attended is not None
-        weights.append(attended[:, 0])
-        finished |= open_ & (choice == END)
-        if bool((finished | (step + 1 >= limits)).all()):
-            break
-        previous = choice.unsqueeze(1)
+    rules = _Rules.make(decoding, lengths, prefix, numbers)
+    ensemble = _Ensemble(models, source, lengths)
+    rows = torch.arange(len(lengths), device=source.device)  # the sentences of the batch as it is
+    previous = source.new_full((len(lengths), 1), START)
+    scores = torch.zeros_like(previous, dtype=torch.float64)
+    kept = _Outputs.none(len(lengths), decoding.n_best, source.device)
+    outputs = kept = kept.cut(rules.limits == 0, scores, 0)
+    scores[rules.limits == 0] = _NEVER
+    history: list[_Past] = []
+    for step in range(rules.longest):
+        log_probs, weights = ensemble.step(previous)
+        rules.forbid(log_probs, step)
+        candidates = rules.candidates(scores, log_probs, step)
+        kept = kept.add(candidates, decoding, step)
+        scores, parents, previous = candidates.open(decoding.width)
+        history.append(_Past(previous, parents, weights, rows))
+        cut = rules.limits <= step + 1
+        kept = kept.cut(cut, scores, step + 1)
+        # log-probabilities only fall: the best that is open ends at most as good as this
+        bound = scores[:, 0] / rules.limits**decoding.length_penalty
+        closed = cut | (kept.ranks[:, -1] >= bound)
+        still = int((~closed).sum())
+        if still <= _LEAVE * len(rows):
+            outputs = outputs.store(rows, kept)
+            if not still:
+                break
+            stay = (~closed).nonzero().squeeze(1)
+            rows, previous, scores = rows[stay], previous[stay], scores[stay]
+            rules, kept = rules.select(stay), kept.select(stay)
+            ensemble.select(stay)
+            ensemble.reorder(parents[stay])
+        else:
+            scores = scores.masked_fill(closed[:, None], _NEVER)
+            ensemble.reorder(parents)
+    return _trace(history, outputs, lengths)
+
+
+def mean_log_probs(logits: Sequence[Tensor]) -> Tensor:
+    """The logarithm of the mean of the models' probabilities, at least in float32."""
+    log_probs = [
+        torch.log_softmax(x if x.dtype == torch.float64 else x.float(), -1) for x in logits
+    ]
+    if len(log_probs) == 1:
+        return log_probs[0]
+    return torch.stack(log_probs).logsumexp(0) - math.log(len(log_probs))
+
+
+class _Ensemble:
+    """Models that predict together, and what they carry from step to step."""
+
+    def __init__(self, models: Sequence[Seq2Seq], source: Tensor, lengths: Tensor) -> None:
+        self.decoders = [model.decoder for model in models]
+        self.width = source.shape[1] - 1  # a model may attend END as well
+        encoded = [model.encode(source, lengths) for model in models]
+        self.memories = [memory for memory, _ in encoded]
+        self.states = [state for _, state in encoded]
+
+    def step(self, previous: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities (batch, hypotheses, symbols), weights (batch, hypotheses, m)."""
+        steps = [
+            decoder.step(previous, state, memory, need_weights=True)
+            for decoder, state, memory in zip(
+                self.decoders, self.states, self.memories, strict=True
+            )
+        ]
+        self.states = [step.state for step in steps]
+        weights = [w[..., : self.width] for w in (step.weights for step in steps) if w is not None]
+        together = weights[0] if len(weights) == 1 else torch.stack(weights).mean(0)
+        return mean_log_probs([step.logits for step in steps]), together
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these sentences alone."""
+        self.memories = [memory.select(rows) for memory in self.memories]
+        self.states = [state.select(rows) for state in self.states]
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let the hypotheses be the children of `parents` (batch, any)."""
+        if parents.shape[1] > 1:  # one hypothesis is its own child
+            self.states = [state.reorder(parents) for state in self.states]
+
+
+class _Candidates(NamedTuple):
+    """Hypotheses and a next symbol, best first: (batch, candidates) each."""
+
+    scores: Tensor
+    parents: Tensor
+    symbols: Tensor
+
+    def open(self, width: int) -> _Candidates:
+        """The best `width` that do not end."""
+        going = self.scores.masked_fill(self.symbols == END, _NEVER)
+        scores, best = going.topk(min(width, going.shape[1]))
+        return _Candidates(scores, self.parents.gather(1, best), self.symbols.gather(1, best))
+
+
+class _Past(NamedTuple):
+    """What a step leaves to trace hypotheses back by."""
+
+    symbols: Tensor  # (batch, hypotheses)
+    parents: Tensor  # (batch, hypotheses): which of the hypotheses before they extend
+    weights: Tensor  # (batch, hypotheses before, m)
+    rows: Tensor  # (batch,): which sentences are in the batch
+
+
+class _Outputs(NamedTuple):
+    """The best outputs of each sentence so far, best first: (batch, n_best) each."""
+
+    ranks: Tensor  # log-probability over lengthᵅ, or _CUT and less; -inf: there is none
+    scores: Tensor  # log-probability
+    lengths: Tensor  # symbols, END not counted
+    places: Tensor  # among the hypotheses, after its last symbol
+    finished: Tensor
+
+    @classmethod
+    def none(cls, batch: int, n_best: int, device: torch.device) -> _Outputs:
+        never = torch.full((batch, n_best), _NEVER, dtype=torch.float64, device=device)
+        zero = torch.zeros_like(never, dtype=torch.long)
+        return cls(never, never.clone(), zero, zero.clone(), zero.bool())
+
+    def add(self, candidates: _Candidates, decoding: Decoding, step: int) -> _Outputs:
+        """These and the candidates that end among the best."""
+        scores, parents, symbols = (x[:, : decoding.width] for x in candidates)
+        scores = scores.masked_fill(symbols != END, _NEVER)
+        ranks = scores / (step + 1) ** decoding.length_penalty
+        return self._joined(ranks, scores, step, parents, finished=True)
+
+    def cut(self, rows: Tensor, scores: Tensor, length: int) -> _Outputs:
+        """These and, after them, the hypotheses of `rows` (bool) that are open at the limit."""
+        if not bool(rows.any()):
+            return self
+        places = torch.arange(scores.shape[1], device=scores.device).expand(scores.shape)
+        scores = scores.masked_fill(~rows[:, None], _NEVER)
+        ranks = (_CUT - places.double()).where(scores > _NEVER, _NEVER)  # they are in order
+        return self._joined(ranks, scores, length, places, finished=False)
+
+    def select(self, rows: Tensor) -> _Outputs:
+        return _Outputs(*(x[rows] for x in self))
+
+    def store(self, rows: Tensor, others: _Outputs) -> _Outputs:
+        """These, with `others` at `rows`."""
+        return _Outputs(*(x.index_copy(0, rows, y) for x, y in zip(self, others, strict=True)))
+
+    def _joined(
+        self, ranks: Tensor, scores: Tensor, length: int, places: Tensor, *, finished: bool
+    ) -> _Outputs:
+        lengths = torch.full_like(places, length)
+        ended = torch.full_like(places, finished, dtype=torch.bool)
+        pairs = zip(self, (ranks, scores, lengths, places, ended), strict=True)
+        both = _Outputs(*(torch.cat(pair, 1) for pair in pairs))
+        ranks, best = both.ranks.topk(self.ranks.shape[1])
+        return _Outputs(ranks, *(x.gather(1, best) for x in both[1:]))
+
+
+class _Rules(NamedTuple):
+    """What may come at a step, and how it is chosen. Tensors are (batch, ...)."""
+
+    decoding: Decoding
+    longest: int  # steps of any sentence
+    earliest: Tensor  # the first step at which END may come
+    limits: Tensor  # steps
+    prefix: Tensor  # (batch, any)
+    noise: Tensor | None  # (batch, steps, samples): uniform in [0, 1)
+
+    @classmethod
+    def make(
+        cls,
+        decoding: Decoding,
+        lengths: Tensor,
+        prefix: Tensor | None,
+        numbers: Sequence[int] | None,
+    ) -> _Rules:
+        prefix = lengths.new_empty(len(lengths), 0) if prefix is None else prefix
+        if bool(((prefix == START) | (prefix == END)).any()):
+            raise ValueError("prefix: expected no START and no END in it")
+        m = lengths.double()
+        earliest = (decoding.min_ratio * m + decoding.min_extra).ceil().long()
+        limits = (decoding.max_ratio * m + decoding.max_extra).long()
+        limits = limits.maximum((prefix != PAD).sum(1) + (prefix != PAD).any(1))
+        longest = int(limits.max())
+        noise = None
+        if decoding.sampling:
+            shape = (longest, decoding.width)
+            keys = range(len(lengths)) if numbers is None else numbers
+            noise = torch.stack([_noise(decoding.sampling.seed, key, shape) for key in keys])
+            noise = noise.to(lengths.device)
+        earliest = earliest.maximum((lengths > 0).long())
+        return cls(decoding, longest, earliest, limits, prefix, noise)
+
+    def select(self, rows: Tensor) -> _Rules:
+        return self._replace(
+            earliest=self.earliest[rows],
+            limits=self.limits[rows],
+            prefix=self.prefix[rows],
+            noise=None if self.noise is None else self.noise[rows],
+        )
+
+    def forbid(self, log_probs: Tensor, step: int) -> None:
+        """Make -inf, in place, of what must not come. What remains keeps its probability."""
+        log_probs[..., [PAD, START]] = _NEVER
+        log_probs[..., END].masked_fill_((step < self.earliest)[:, None], _NEVER)
+        if step < self.prefix.shape[1]:
+            forced = self.prefix[:, step, None]
+            others = torch.arange(log_probs.shape[-1], device=forced.device) != forced
+            log_probs.masked_fill_((others & (forced != PAD))[:, None], _NEVER)
+
+    def candidates(self, scores: Tensor, log_probs: Tensor, step: int) -> _Candidates:
+        if self.decoding.sampling and self.noise is not None:
+            return _drawn(scores, log_probs, self.decoding.sampling, self.noise[:, step])
+        return _best(scores, log_probs, self.decoding.beam)
+
+
+def _best(scores: Tensor, log_probs: Tensor, beam: int) -> _Candidates:
+    """The best candidates: so many that `beam` of them do not end, where there are as many."""
+    symbols = log_probs.shape[-1]
+    log_probs, own = log_probs.topk(min(2 * beam, symbols))  # no hypothesis can have more of them
+    totals = (scores[..., None] + log_probs).flatten(1)
+    totals, best = totals.topk(min(2 * beam, totals.shape[1]))
+    parents = best.div(own.shape[-1], rounding_mode="floor")
+    return _Candidates(totals, parents, own.flatten(1).gather(1, best))
+
+
+def _drawn(scores: Tensor, log_probs: Tensor, sampling: Sampling, noise: Tensor) -> _Candidates:
+    """A candidate of each hypothesis, by the inverse of its distribution function at `noise`."""
+    parents = torch.arange(noise.shape[1], device=noise.device)
+    parents = parents.clamp(max=scores.shape[1] - 1).expand(noise.shape)  # one, at the first step
+    shaped = (log_probs.double() / sampling.temperature).softmax(-1)
+    probs, symbols = shaped.topk(min(sampling.top_k or shaped.shape[-1], shaped.shape[-1]))
+    probs = probs / probs.sum(-1, keepdim=True)
+    probs = probs.masked_fill(probs.cumsum(-1) - probs >= sampling.top_p, 0)
+    below = probs.cumsum(-1)
+    rows = torch.arange(len(noise), device=noise.device)[:, None]
+    below, symbols = below[rows, parents], symbols[rows, parents]
+    drawn = (below <= noise[..., None] * below[..., -1:]).sum(-1, keepdim=True)
+    chosen = symbols.gather(-1, drawn).squeeze(-1)
+    totals = scores.gather(1, parents) + log_probs[rows, parents, chosen]
+    return _Candidates(totals, parents, chosen)
+
+
+def _noise(seed: int, number: int, shape: tuple[int, int]) -> Tensor:
+    return torch.from_numpy(np.random.Generator(np.random.PCG64([seed, number])).random(shape))
+
+
+def _trace(history: list[_Past], outputs: _Outputs, lengths: Tensor) -> list[list[Hypothesis]]:
+    """The outputs, each followed back from its last symbol to its first."""
+    shape = (*outputs.lengths.shape, int(outputs.lengths.max()))
+    symbols = outputs.places.new_full(shape, PAD)
+    weights = torch.zeros(*shape, 0, device=lengths.device)
+    if history:
+        weights = history[0].weights.new_zeros(*shape, history[0].weights.shape[-1])
+    places = outputs.places
+    for step in reversed(range(shape[-1])):
+        past = history[step]
+        row = torch.zeros_like(lengths)
+        row[past.rows] = torch.arange(len(past.rows), device=row.device)
+        inside = step < outputs.lengths
+        here = (row[:, None], places.where(inside, 0))
+        symbols[..., step] = past.symbols[here].where(inside, PAD)
+        parents = past.parents[here]
+        weights[..., step, :] = past.weights[row[:, None], parents]
+        places = parents.where(inside, places)
     return [
-        _hypothesis(*row)
-        for row in zip(
-            torch.stack(symbols, 1).tolist(),
-            score.tolist(),
-            torch.stack(weights, 1),
+        [
+            Hypothesis(found[:n], score, attended[:n, :m].clone(), finished)
+            for found, n, score, attended, finished, rank in zip(*row, strict=True)
+            if rank > _NEVER
+        ]
+        for m, *row in zip(
             lengths.tolist(),
-            finished.tolist(),
+            symbols.tolist(),
+            outputs.lengths.tolist(),
+            outputs.scores.tolist(),
+            weights,
+            outputs.finished.tolist(),
+            outputs.ranks.tolist(),
             strict=True,
         )
     ]
-
-
-def _hypothesis(
-    symbols: list[int], score: float, weights: Tensor, length: int, finished: bool
-) -> Hypothesis:
-    kept = [symbol for symbol in symbols if symbol not in (PAD, END)]
-    return Hypothesis(kept, score, weights[: len(kept), :length].clone(), finished)

@@ -1,1 +1,33 @@
 """The command `luong`, and what is behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from luong.toolkit.translating import Translator
+
+
+def load(folder: str | Path, *others: str | Path, device: str = "cpu") -> Translator:
+    """The trained model of a run, or several of the same vocabularies, to predict together.
+
+        model = luong.load("runs/g2p-en")
+        best, *others = model.translate(["attention"], beam=5, n_best=3)[0]
+        best.text        # "AH T EH N SH AH N"
+        best.tokens      # ["AH", "T", "EH", "N", "SH", "AH", "N"]
+        best.score       # its log-probability
+        best.alignment   # [(0, 0), (1, 1), ...]: source and target positions, from 0
+        best.weights     # all of the attention, (target, source)
+        model.score(["attention"], [best.text])[0].score  # the same log-probability
+
+    Without `n_best`, `translate` gives one output a line instead of a list. Threads may share a
+    model. Raises `ToolkitError`, in one line, where the folder is no trained model.
+    """
+    try:
+        from luong.toolkit.translating import Translator
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{error.name} is not installed: pip install 'luong[toolkit]'", name=error.name
+        ) from None
+    return Translator.load(Path(folder), *map(Path, others), device=device)

@@ -20,6 +20,7 @@ usage: luong VERB ...
   train      learn a model from pairs of lines, by a recipe
   translate  a line out for every line in
   align      word alignments of a parallel text
+  score      the log-probability of given pairs
   evaluate   error rates, BLEU and more on pairs that the model has not seen; alignment error rate
   plot       alignments and training curves as pictures
   check      everything wrong with a corpus, by file and line
@@ -31,7 +32,7 @@ usage: luong VERB ...
 """
 
 
-VERBS = ("train", "translate", "align", "evaluate", "plot", "check")
+VERBS = ("train", "translate", "align", "score", "evaluate", "plot", "check")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

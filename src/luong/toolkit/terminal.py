@@ -53,6 +53,9 @@ def checked(text: str) -> str:
 
 
 def report(translation: Translation, where: str) -> None:
+    if translation.dropped:
+        read = len(translation.source)
+        say(f"{where}: cut to {read:,} of {read + translation.dropped:,} source symbols")
     if translation.unseen:
         say(f"{where}: never seen in training: {' '.join(dict.fromkeys(translation.unseen))}")
     if not translation.finished:

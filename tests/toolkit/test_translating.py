@@ -1,0 +1,241 @@
+"""The translator from Python."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+import luong
+from conftest import spell
+from luong.seq2seq import Seq2Seq
+from luong.seq2seq.model import UNKNOWN
+from luong.seq2seq.search import Decoding, Sampling
+from luong.toolkit.config import Side
+from luong.toolkit.errors import ToolkitError
+from luong.toolkit.translating import Translation, Translator
+from luong.toolkit.vocabulary import Vocabulary
+
+WORDS = [
+    "".join(random.Random(i).choices("abcde", k=random.Random(i).randint(0, 12))) for i in range(70)
+]
+
+
+@pytest.fixture(scope="session")
+def translator(model: Path) -> Translator:
+    return luong.load(model)
+
+
+@pytest.fixture(scope="session")
+def exact(model: Path) -> Translator:
+    """The same in float64."""
+    return Translator.load(model, dtype=torch.float64)
+
+
+def same(
+    found: Sequence[Translation], expected: Sequence[Translation], tolerance: float = 1e-5
+) -> None:
+    """`tolerance`: of weights, and of scores (of which float32 keeps so many digits)."""
+    assert [f.text for f in found] == [e.text for e in expected]
+    assert [f.finished for f in found] == [e.finished for e in expected]
+    scores = [e.score for e in expected]
+    assert [f.score for f in found] == pytest.approx(scores, rel=tolerance, abs=tolerance)
+    for f, e in zip(found, expected, strict=True):
+        torch.testing.assert_close(f.weights, e.weights, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(("side", "tolerance"), [("translator", 1e-5), ("exact", 1e-10)])
+@pytest.mark.parametrize(
+    "decoding",
+    [
+        Decoding(),
+        Decoding(beam=5, n_best=3),
+        Decoding(beam=5, length_penalty=1.0),
+        Decoding(n_best=3, sampling=Sampling(temperature=2.0)),
+    ],
+)
+def test_batch_size_order_and_company_change_nothing(
+    request: pytest.FixtureRequest, side: str, tolerance: float, decoding: Decoding
+) -> None:
+    translator: Translator = request.getfixturevalue(side)
+    expected = translator.search(WORDS, decoding, batch_size=64)
+    for size in (1, 7):
+        for found, other in zip(
+            translator.search(WORDS, decoding, batch_size=size), expected, strict=True
+        ):
+            same(found, other, tolerance)
+    if decoding.sampling:  # goes by the number of the line
+        same(translator.search(WORDS[20:], decoding, first=20)[3], expected[23], tolerance)
+        return
+    order = random.Random(3).sample(range(len(WORDS)), 40)
+    for i, found in zip(order, translator.search([WORDS[i] for i in order], decoding), strict=True):
+        same(found, expected[i], tolerance)
+
+
+def test_scores_are_those_of_forced_decoding(exact: Translator) -> None:
+    translator = exact
+    lines = [word for word in WORDS if word]
+    found = translator.translate(lines, beam=5, n_best=5)
+    for outputs in found:
+        assert len({output.text for output in outputs}) == len(outputs)
+    pairs = [(line, f) for line, fs in zip(lines, found, strict=True) for f in fs if f.finished]
+    assert len(pairs) > 200
+    scores = translator.score([line for line, _ in pairs], [f.text for _, f in pairs])
+    assert [s.score for s in scores] == pytest.approx([f.score for _, f in pairs], abs=1e-9)
+    for (_, output), score in zip(pairs, scores, strict=True):
+        assert len(score.steps) == len(output.tokens) + 1
+        assert score.score == pytest.approx(sum(score.steps))
+
+
+def test_what_an_output_is(translator: Translator) -> None:
+    (found,) = translator.translate(["abbc"], beam=3)
+    assert found.text == spell("abbc")
+    assert found.tokens == found.text.split()
+    assert found.source == list("abbc")
+    assert found.weights.shape == (len(found.tokens), 4)
+    assert found.alignment == [(int(row.argmax()), i) for i, row in enumerate(found.weights)]
+    (several,) = translator.translate(["abbc"], beam=3, n_best=3)
+    assert several[0].text == found.text
+    assert len(several) == 3
+
+
+@pytest.mark.parametrize("line", ["", " ", "\t \u3000"])
+def test_a_blank_line_gives_a_blank_one(translator: Translator, line: str) -> None:
+    (found,) = translator.translate([line])
+    assert (found.text, found.score, found.tokens, found.alignment) == ("", 0.0, [], [])
+    assert translator.translate([line], beam=2, n_best=2)[0][0].text == ""
+
+
+def test_threads_may_share_a_model(translator: Translator) -> None:
+    expected = translator.translate(WORDS, beam=3)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: translator.translate(WORDS, beam=3), range(8)):
+            same(found, expected)
+
+
+def test_a_long_line_is_cut_and_a_long_batch_is_divided(translator: Translator) -> None:
+    lines = ["ab" * 40, "c", "abc" * 60]
+    cut, short, long = translator.search(lines, Decoding(), max_source=50)
+    assert (cut[0].dropped, short[0].dropped, long[0].dropped) == (30, 0, 130)
+    assert cut[0].source == list(lines[0][:50])
+    same(cut, [translator.translate([lines[0][:50]])[0]])
+    assert cut[0].weights.shape[1] == 50
+
+
+def test_a_prefix_is_kept(translator: Translator) -> None:
+    for outputs in translator.search(WORDS, Decoding(beam=3, n_best=3), prefix="e: a"):
+        assert all(o.text.startswith("e: a") for o in outputs if o.source)
+    with pytest.raises(ToolkitError, match=r"prefix: never seen in training: q$"):
+        translator.search(["a"], Decoding(), prefix="a q")
+
+
+def unknowing(seed: int = 0) -> Translator:
+    """A model of words that puts out unknown symbols now and then."""
+    torch.manual_seed(seed)
+    source = Vocabulary.build(Side("words", lowercase=True), ["the cat sat"])
+    target = Vocabulary.build(Side("words"), ["le chat"])
+    model = Seq2Seq(len(source), len(target), embedding_size=6, hidden_size=8).eval()
+    for parameter in model.parameters():
+        torch.nn.init.uniform_(parameter, -2, 2)
+    model.decoder.output.weight.data[UNKNOWN] += 0.5
+    return Translator(model, source, target)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_unknown_words_are_replaced_by_what_they_attend_to_as_it_is_written(seed: int) -> None:
+    translator = unknowing(seed)
+    line = "The  <unk> CAT Ωmega"
+    words = line.split()
+    decoding = Decoding(beam=4, n_best=4)
+    (before,) = translator.search([line], decoding)
+    (after,) = translator.search([line], decoding, replace_unknown={})
+    (looked_up,) = translator.search([line], decoding, replace_unknown={"CAT": "Katze"})
+    assert any("<unk>" in output.tokens for output in before)
+    for plain, copied, found in zip(before, after, looked_up, strict=True):
+        attended = [words[i] for i, _ in plain.alignment]
+        expected = [
+            word if token == "<unk>" else token
+            for token, word in zip(plain.tokens, attended, strict=True)
+        ]
+        assert copied.tokens == expected
+        assert copied.text == " ".join(expected)
+        assert found.tokens == [
+            "Katze" if token == "<unk>" and word == "CAT" else other
+            for token, word, other in zip(plain.tokens, attended, expected, strict=True)
+        ]
+        assert copied.score == plain.score
+
+
+def test_an_ensemble_of_one_model_is_that_model(model: Path, translator: Translator) -> None:
+    both = luong.load(model, str(model))
+    assert len(both.models) == 2
+    for found, expected in zip(
+        both.translate(WORDS, beam=3), translator.translate(WORDS, beam=3), strict=True
+    ):
+        same([found], [expected])
+
+
+def test_an_ensemble_scores_by_the_mean_probability() -> None:
+    one, two = unknowing(1), unknowing(2)
+    both = Translator(one.model, one.source, one.target, [two.model])
+    (found,) = both.search(["the cat"], Decoding(beam=3))
+    steps = [t.score(["the cat"], [found[0].text])[0].steps for t in (one, two, both)]
+    means = torch.tensor(steps[:2]).double().exp().mean(0).log()
+    torch.testing.assert_close(torch.tensor(steps[2]).double(), means, rtol=0, atol=1e-5)
+    if found[0].finished:
+        assert found[0].score == pytest.approx(sum(steps[2]), abs=1e-5)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_an_ensemble_of_other_vocabularies_is_refused(
+    model: Path, tmp_path: Path, side: str
+) -> None:
+    for name in ("config.yaml", "source.json", "target.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((model / name).read_bytes())
+    luong.load(model, tmp_path)
+    vocabulary = tmp_path / f"{side}.json"
+    vocabulary.write_text(vocabulary.read_text().replace('"a"', '"q"'))
+    with pytest.raises(ToolkitError, match=f"{tmp_path}: its {side} vocabulary is not that of"):
+        luong.load(model, tmp_path)
+
+
+def test_a_number_of_outputs_above_the_beam_is_refused(translator: Translator) -> None:
+    with pytest.raises(ValueError, match="n_best: expected at most the beam, 1, got 2"):
+        translator.translate(["a"], n_best=2)
+
+
+def test_unknown_is_scored_as_any_symbol() -> None:
+    translator = unknowing()
+    (score,) = translator.score(["the cat"], ["le <unk> perroquet"])
+    symbols = translator.target.encode(["le q q"])[0]
+    assert symbols[1] == UNKNOWN
+    source = torch.tensor(translator.source.encode(["the cat"]))
+    logits = translator.model(source, torch.tensor([2]), torch.tensor([[1, *symbols[:-1]]]))
+    log_probs = torch.log_softmax(logits[0].detach(), -1)
+    expected = [float(log_probs[i, symbol]) for i, symbol in enumerate(symbols)]
+    assert score.steps == pytest.approx(expected, abs=1e-6)
+
+
+def test_loading_is_lazy_and_says_what_is_missing(model: Path) -> None:
+    code = (
+        "import sys, luong; assert 'torch' not in sys.modules; "
+        "sys.modules['tokenizers'] = None; luong.load(sys.argv[1])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(model)], capture_output=True, text=True, check=False
+    )
+    expected = "ModuleNotFoundError: tokenizers is not installed: pip install 'luong[toolkit]'"
+    assert done.stderr.splitlines()[-1] == expected
+
+
+def test_the_documented_lines_run(model: Path) -> None:
+    model_ = luong.load(str(model))
+    best, *others = model_.translate(["abc"], beam=5, n_best=3)[0]
+    assert len(others) == 2
+    assert model_.score(["abc"], [best.text])[0].score == pytest.approx(best.score, abs=1e-5)
