@@ -2,7 +2,7 @@
 
 With D = B + p and z = g / D^2, for every query and key,
 
-    g (1 - tanh^2) = 4 z B p        g tanh = z (B - p) (B + p) = z (B^2 - kappa^2) - z (p^2 - kappa^2),
+    g (1 - tanh^2) = 4 z B p        g tanh = z (B^2 - kappa^2) - z (p^2 - kappa^2),
 
 so that three sums make up all gradients: of z B over the keys, of z p over the queries, of z over
 either. What depends on the query alone or the key alone is multiplied in after summing: the loop
@@ -164,9 +164,7 @@ def _add(unit, x, out):
 
 
 @exact
-def gradients(
-    a, b, v, beta, frame, direct, keys, count, first, g, unit, ga, gb, gv, start, stop
-):
+def gradients(a, b, v, beta, frame, direct, keys, count, first, g, unit, ga, gb, gv, start, stop):
     """Gradients from g (batch, q, m) = dL/dscore, 0 where not attended.
 
     A task is a chunk of features of one source: no two tasks write to the same place.
@@ -288,7 +286,7 @@ def _dot(x, y):
 
 @exact
 def through_softmax(weights, grad, masked, start, stop):
-    """dL/dscore from dL/dweight, in place, by row (a task); 0 where masked, whatever the row holds."""
+    """dL/dscore from dL/dweight, in place; 0 where masked, whatever the row holds. A task is a row."""
     for r in range(start, stop):
         w, g = weights[r], grad[r]
         total = _dot(w, g)

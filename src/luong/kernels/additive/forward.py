@@ -44,8 +44,8 @@ def prepare(b, keys, count, beta, frame, direct, start, stop):
     """beta = exp(2(b - centre)) - kappa, by feature of a source: frame is (kappa, centre).
 
     Where all keys lie within 1 of each other, kappa is 1 and centre their middle, so that nothing
-    cancels; else both are 0. `direct` is set where the quotient could overflow, and for what is not
-    finite.
+    cancels; else both are 0. `direct` is set where there the quotient could overflow, and for what
+    is not finite.
     """
     d, zero = b.shape[2], beta.dtype.type(0)
     for i in range(start, stop):
@@ -76,7 +76,7 @@ def prepare(b, keys, count, beta, frame, direct, start, stop):
 
 @inline
 def _query(a, limit, kappa, centre, minus, plus):
-    """p - kappa and p + kappa, p = exp(-2(a + centre)): B - p = beta - minus, B + p = beta + plus."""
+    """minus = p - kappa, plus = p + kappa: B - p = beta - minus, B + p = beta + plus."""
     for e in range(len(a)):
         x = clamp(a[e] + centre[e], limit)
         s, y = reduce(-(x + x))
