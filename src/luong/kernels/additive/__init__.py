@@ -35,7 +35,7 @@ def prepare(memory: Memory, backend: str | None) -> Memory:
     learns = torch.is_grad_enabled() and (key.requires_grad or value.requires_grad)
     if learns and not torch.compiler.is_compiling() and key.shape[:-1] == value.shape[:-1]:
         *_, value, _ = flatten(key, key, value, memory.mask)[1]
-        state = (*state, operators.Source.apply(flat, value, state))
+        state = (*state, operators.source(flat, value, state))
     return memory._replace(state=state)
 
 

@@ -286,7 +286,7 @@ def _dot(x, y):
 
 @exact
 def through_softmax(weights, grad, masked, start, stop):
-    """dL/dscore from dL/dweight, in place; 0 where masked, whatever the row holds. A task is a row."""
+    """dL/dscore from dL/dweight, in place; 0 where masked, whatever the row holds. By rows."""
     for r in range(start, stop):
         w, g = weights[r], grad[r]
         total = _dot(w, g)

@@ -185,7 +185,7 @@ class _Call(NamedTuple):
     v: Any
     mask: Any  # its memory and its strides: no copy, and one type for the compiler
     strides: tuple[int, ...]
-    state: State  # of arrays
+    state: Any  # a State of arrays
     unit_v: Any  # (d padded,): v / scale
     scale: Any  # max |v|: v = 1e30 is not to overflow inside the quotient
 
@@ -193,12 +193,14 @@ class _Call(NamedTuple):
 def _call(
     query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None, state: Sequence[Tensor]
 ) -> _Call:
-    given, weights = State(*map(_array, state)), _array(v)
+    given: Any = State(*map(_array, state))
+    weights = _array(v)
     unit_v, scale = np.zeros(given.beta.shape[2], weights.dtype), np.abs(weights).max()
     if not np.isfinite(scale):
         given, scale = given._replace(direct=np.ones_like(given.direct)), weights.dtype.type(1)
     np.divide(weights, scale or 1, out=unit_v[: len(weights)])
-    memory, strides = np.ones(1, np.bool_), (0, 0, 0)
+    memory: Any = np.ones(1, np.bool_)
+    strides: tuple[int, ...] = (0, 0, 0)
     if mask is not None:
         mask = mask.expand(query.shape[0], query.shape[1], key.shape[1])
         strides = mask.stride()

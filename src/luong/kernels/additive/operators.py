@@ -29,10 +29,11 @@ def prepare(key: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
 def score(
     query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None, state: State, source: Tensor | None
 ) -> Tensor:
-    """Scores (b, n, m). `source` is None or what `Source` made of these keys."""
+    """Scores (b, n, m). `source` is None or what `source` made of these keys."""
     if torch.compiler.is_compiling():
-        return score_op(query, key, v, mask, list(state))
-    found: Tensor = _Score.apply(query, key, v, mask, state, source)
+        found: Tensor = score_op(query, key, v, mask, list(state))
+    else:
+        found = _Score.apply(query, key, v, mask, state, source)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -47,8 +48,17 @@ def attend(
 ) -> Tensor:
     """Context (b, n, d_v)."""
     if torch.compiler.is_compiling():
-        return attend_op(query, key, value, v, mask, list(state))[0]
-    found: Tensor = _Attend.apply(query, key, value, v, mask, state, source)
+        found: Tensor = attend_op(query, key, value, v, mask, list(state))[0]
+    else:
+        found = _Attend.apply(  # type: ignore[no-untyped-call]
+            query, key, value, v, mask, state, source
+        )
+    return found
+
+
+def source(key: Tensor, value: Tensor, state: State) -> Tensor:
+    """What stands for a memory's keys and values in decoder steps."""
+    found: Tensor = _Source.apply(key, value, state)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -228,7 +238,7 @@ class Step(NamedTuple):
     grad: Tensor | None = None
 
 
-class Source(torch.autograd.Function):
+class _Source(torch.autograd.Function):
     """The keys and values of a memory; its output, empty, stands for them in decoder steps.
 
     A step that computed its own gradients of key and value would fill, and PyTorch add up, m x d
@@ -248,15 +258,15 @@ class Source(torch.autograd.Function):
         steps = ctx.steps.pop(_pass(), [])
         d_key = d_value = None
         for _, same in itertools.groupby(steps, lambda step: step.v.data_ptr()):
-            queries, vs, d_scores, *_ = zip(*same, strict=True)
-            found = compiled.score_backward(
-                torch.cat(d_scores, 1), torch.cat(queries, 1), key, vs[0], None, state
-            )[1]
+            group = list(same)
+            d_scores = torch.cat([step.d_scores for step in group], 1)
+            query = torch.cat([step.query for step in group], 1)
+            found = compiled.score_backward(d_scores, query, key, group[0].v, None, state)[1]
             d_key = found if d_key is None else d_key.add_(found)
-        attended = [step for step in steps if step.weights is not None]
-        if attended and ctx.needs_input_grad[1]:
-            weights, grads = (torch.cat(x, 1) for x in list(zip(*attended, strict=True))[3:])
-            d_value = torch.bmm(weights.mT, grads)
+        weights = [step.weights for step in steps if step.weights is not None]
+        if weights and ctx.needs_input_grad[1]:
+            grads = torch.cat([step.grad for step in steps if step.grad is not None], 1)
+            d_value = torch.bmm(torch.cat(weights, 1).mT, grads)
         return d_key, d_value, None
 
 
