@@ -297,6 +297,18 @@ def test_what_is_behind_the_mask_comes_out_nowhere(backend, n, bad):
     assert all(x.isfinite().all() for x in dirty)
 
 
+def test_a_query_that_is_nan_reaches_no_key_that_it_may_not_attend():
+    query, key, value, v = inputs()
+    query[1, 2, 3] = NAN
+    mask = torch.ones(3, 5, 7, dtype=torch.bool)
+    mask[1, 2, 4] = False
+    leaf = key.requires_grad_()
+    context, _ = luong.additive_attention(query, leaf, value, v, mask=mask, backend="numba")
+    (slope,) = torch.autograd.grad(context.sum(), leaf)
+    assert slope[1, 4].isfinite().all()
+    assert slope[1, :4, 3].isnan().all()
+
+
 # Rows alone
 
 
