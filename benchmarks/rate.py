@@ -20,7 +20,7 @@ from timing import say, seconds
 # multiplications and multiply-adds, each one instruction; and divisions.
 OPERATIONS = {
     "forward": (4.25, 0.5),
-    "forward + backward": (4.25 + 9, 0.5 + 1),
+    "forward + backward": (4.25 + 6.5, 0.5 + 1),
 }
 
 

@@ -31,7 +31,7 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """softmax(scale · query keyᵀ) value."""
     key, value, mask, empty = memory.key, memory.value, memory.mask, memory.empty
-    if need_weights or dropout or _plain_is_better(query, key, value):
+    if need_weights or dropout or 0 in (query.numel(), key.numel(), value.numel()):
         logits = scores(query, key, scale)
         return dense.attend(logits, memory, dropout=dropout, need_weights=need_weights)
     if mask is not None and empty is not None:
@@ -42,11 +42,7 @@ def attend(
 
 
 def _plain_is_better(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Small calls, where an autograd function costs more than it saves, and empty ones."""
-    if 0 in (query.numel(), key.numel(), value.numel()):
-        return True
-    if torch.compiler.is_compiling() or query.dtype in dense.HALF or _fused_is_better(query, value):
-        return False
+    """Without gradients, and where the call is too small to repay an autograd function."""
     inputs = (query, key, value)
     differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
     return not differentiated or query.numel() * key.shape[-2] < _SMALL
@@ -75,6 +71,8 @@ def _attend(
         value = F.pad(value, (0, d_k - d_v))
     if compiling:
         context = _sdpa(query, key, value, mask, scale)
+    elif not fused and _plain_is_better(query, key, value):
+        context, _ = _products(query, key, value, mask, scale)
     else:
         context, _ = _Attend.apply(query, key, value, mask, scale, fused)  # type: ignore[no-untyped-call]
     return context[..., :d_v] if fused and d_v < d_k else context
@@ -129,9 +127,11 @@ class _Attend(torch.autograd.Function):
 def _products(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
-    logits = torch.bmm(query, key.mT).mul_(scale)
+    logits = torch.bmm(query, key.mT)
+    if scale != 1.0:
+        logits = logits * scale
     if mask is not None:
-        logits.masked_fill_(~mask, float("-inf"))
+        logits = torch.where(mask, logits, float("-inf"))
     weights = torch.softmax(logits, -1)
     return torch.bmm(weights, value), weights
 

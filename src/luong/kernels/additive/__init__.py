@@ -25,13 +25,18 @@ def prepare(memory: Memory, backend: str | None) -> Memory:
     """The memory with all that the backend wants to know about its (projected) keys."""
     if memory.key.dtype in dense.HALF:
         memory = memory._replace(wide=(memory.key.float(), memory.value.float()))
-    key = _wide(memory.key.detach())
+    key, value = memory.wide or (memory.key, memory.value)
     if key.numel() == 0 or choose("additive", backend, _given(key, memory.mask)) != "numba":
         return memory
-    from luong.kernels.additive import compiled
+    from luong.kernels.additive import operators
 
-    _, (_, key, _, mask) = flatten(key, key, key, memory.mask)
-    return memory._replace(state=compiled.prepare(key, mask))
+    _, (_, flat, _, mask) = flatten(key, key, key, memory.mask)
+    state = operators.prepare(flat.detach(), mask)
+    learns = torch.is_grad_enabled() and (key.requires_grad or value.requires_grad)
+    if learns and not torch.compiler.is_compiling() and key.shape[:-1] == value.shape[:-1]:
+        *_, value, _ = flatten(key, key, value, memory.mask)[1]
+        state = (*state, operators.source(flat, value, state))
+    return memory._replace(state=state)
 
 
 def scores(
@@ -53,9 +58,9 @@ def scores(
         return plain.scores(query, key, v)
     batch, (query, key, _, mask) = flatten(query, key, key, mask)
     if chosen == "numba":
-        from luong.kernels.additive import compiled
+        from luong.kernels.additive import operators
 
-        found: Tensor = compiled.score(query, key, v, mask, _state(key, mask, state))
+        found: Tensor = operators.score(query, key, v, mask, *_state(key, mask, state))
     else:
         found = blocks.scores(query, key, v)
     return found.reshape(*batch, *found.shape[-2:])
@@ -82,7 +87,7 @@ def window(
     n = query.shape[-2]
     _, (query, key, index) = band.common(query, key, index)
     if chosen == "numba":
-        found = windows.compiled(query, key, v, index, _state(key, None, state))
+        found = windows.compiled(query, key, v, index, _state(key, None, state)[0])
     else:
         found = windows.blocked(query, key, v, index)
     return found.reshape(*batch, n, found.shape[-1])
@@ -114,22 +119,21 @@ def attend(
         return plain.attend(query, key, value, v, mask).to(dtype), None
     batch, (query, key, value, mask) = flatten(query, key, value, mask)
     if chosen == "numba":
-        from luong.kernels.additive import compiled
+        from luong.kernels.additive import operators
 
-        context, _ = compiled.attend(query, key, value, v, mask, _state(key, mask, state))
+        context = operators.attend(query, key, value, v, mask, *_state(key, mask, state))
     else:
         context = blocks.attend(query, key, value, v, mask)
     return context.reshape(*batch, *context.shape[-2:]).to(dtype), None
 
 
-def _state(key: Tensor, mask: Tensor | None, state: State | None) -> State:
+def _state(key: Tensor, mask: Tensor | None, state: State | None) -> tuple[State, Tensor | None]:
     """What `prepare` found, if it is about these keys and not about a broadcast of them."""
-    from luong.kernels.additive import compiled
+    from luong.kernels.additive import operators
 
     if state is not None and state[0].shape[0] == key.shape[0]:
-        return state
-    prepared: State = compiled.prepare(key.detach(), mask)
-    return prepared
+        return state[:5], state[5] if len(state) > 5 else None
+    return operators.prepare(key.detach(), mask), None
 
 
 def _wide(x: Tensor) -> Tensor:

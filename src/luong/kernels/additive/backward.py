@@ -1,101 +1,129 @@
 """Compiled: gradients of the scores. A task is a chunk of features of one source.
 
-With I = 1 / (B + p), h = g (B - p) I = g tanh and u = g p B I^2 = g (1 - tanh^2) / 4, which does
-not cancel. Scratch holds a row per key (beta, B, the sum of u) and one for four queries (p - kappa,
-p and the sum of u four times each, then the sum of h). Distances inside a scratch row are
-constants: LLVM then vectorises without alias checks, which it gives up on for so many arrays.
+With D = B + p and z = g / D^2, for every query and key,
+
+    g (1 - tanh^2) = 4 z B p        g tanh = z (B^2 - kappa^2) - z (p^2 - kappa^2),
+
+so that three sums make up all gradients: of z B over the keys, of z p over the queries, of z over
+either. What depends on the query alone or the key alone is multiplied in after summing: the loop
+holds one division, and three multiply-adds and a quarter. Nothing cancels, as B^2 - kappa^2 is
+computed as beta (B + kappa). B and p are scaled by a constant, for the range of D^2.
+
+Scratch holds a row per key (B, B^2 - kappa^2, the sum of z p) and one for four queries (p,
+p^2 - kappa^2, the sums of z B and of z four times each, then the sum for v). Distances inside a
+scratch row are constants: LLVM then vectorises without alias checks, which it gives up on for so
+many arrays.
 """
 
 from __future__ import annotations
 
 from luong.kernels.additive.elementary import (
     as_,
+    clamp,
     exact,
     fast_inline,
     inline,
     limits,
+    reduce,
     scratch,
     tanh,
 )
-from luong.kernels.additive.forward import transform
 
 CHUNK = 64
+_M, _U, _Z, _H = 4 * CHUNK, 8 * CHUNK, 12 * CHUNK, 16 * CHUNK
+
+
+@fast_inline
+def _has_nan(row):
+    found = False
+    for e in range(len(row)):
+        found |= row[e] != row[e]
+    return found
 
 
 @inline
-def _copy(x, out):
-    for e in range(len(x)):
-        out[e] = x[e]
-    for e in range(len(x), len(out)):
-        out[e] = as_(0, out[e])
+def _query(a, kappa, centre, q):
+    """p and p^2 - kappa^2, scaled. Where tanh is 1 to rounding, p is 0 or so large that z is 0:
+    its slope counts as 0."""
+    _, limit, _, unit, huge = limits(q[0])
+    for e in range(len(a)):
+        x, k = a[e] + centre[e], unit * kappa[e]
+        y = clamp(x, limit)
+        s, y = reduce(-(y + y))
+        s *= unit
+        minus, plus = s * y + (s - k), s * y + (s + k)
+        q[e] = huge if x < -limit else (s - s if x > limit else s * y + s)
+        q[_M + e] = -(k * k) if x > limit else minus * plus
+    for e in range(len(a), CHUNK):
+        q[e] = as_(1, limit)
+        q[_M + e] = as_(0, limit)
 
 
 @inline
-def _add(x, y, out):
-    for e in range(len(x)):
-        out[e] = x[e] + y[e]
-
-
-@inline
-def _scale(v, x, out):
-    """out = 4 v x"""
-    four = as_(4, v[0])
-    for e in range(len(out)):
-        out[e] = v[e] * (four * x[e])
-
-
-@inline
-def _scale_add(v, x, out):
-    four = as_(4, v[0])
-    for e in range(len(out)):
-        out[e] += v[e] * (four * x[e])
-
-
-_P, _U, _H = 4 * CHUNK, 8 * CHUNK, 12 * CHUNK
+def _key(beta, kappa, row):
+    """B and B^2 - kappa^2, scaled, and no sum yet."""
+    unit, none = limits(row[0])[3], as_(0, row[0])
+    for e in range(len(beta)):
+        b, k = unit * beta[e], unit * kappa[e]
+        row[e] = b + k
+        row[CHUNK + e] = b * (b + (k + k))
+        row[2 * CHUNK + e] = none
+    for e in range(len(beta), CHUNK):
+        row[e] = none
+        row[CHUNK + e] = none
+        row[2 * CHUNK + e] = none
 
 
 @inline
 def _four_rows(q, k, g0, g1, g2, g3):
-    one = as_(1, g0)
     for e in range(CHUNK):
-        beta, b = k[e], k[CHUNK + e]
-        p0, p1, p2, p3 = q[_P + e], q[_P + 64 + e], q[_P + 128 + e], q[_P + 192 + e]
-        i0, i1, i2, i3 = one / (b + p0), one / (b + p1), one / (b + p2), one / (b + p3)
-        h0, h1, h2, h3 = g0 * i0, g1 * i1, g2 * i2, g3 * i3
-        q[_H + e] += (
-            h0 * (beta - q[e])
-            + h1 * (beta - q[64 + e])
-            + h2 * (beta - q[128 + e])
-            + h3 * (beta - q[192 + e])
-        )
-        u0, u1, u2, u3 = (
-            h0 * p0 * (b * i0),
-            h1 * p1 * (b * i1),
-            h2 * p2 * (b * i2),
-            h3 * p3 * (b * i3),
-        )
-        q[_U + e] += u0
-        q[_U + 64 + e] += u1
-        q[_U + 128 + e] += u2
-        q[_U + 192 + e] += u3
-        k[2 * CHUNK + e] += (u0 + u1) + (u2 + u3)
+        b = k[e]
+        p0, p1, p2, p3 = q[e], q[64 + e], q[128 + e], q[192 + e]
+        d0, d1, d2, d3 = b + p0, b + p1, b + p2, b + p3
+        z0, z1, z2, z3 = g0 / (d0 * d0), g1 / (d1 * d1), g2 / (d2 * d2), g3 / (d3 * d3)
+        q[_U + e] += z0 * b
+        q[_U + 64 + e] += z1 * b
+        q[_U + 128 + e] += z2 * b
+        q[_U + 192 + e] += z3 * b
+        q[_Z + e] += z0
+        q[_Z + 64 + e] += z1
+        q[_Z + 128 + e] += z2
+        q[_Z + 192 + e] += z3
+        k[2 * CHUNK + e] += (z0 * p0 + z1 * p1) + (z2 * p2 + z3 * p3)
+        q[_H + e] += k[CHUNK + e] * ((z0 + z1) + (z2 + z3))
 
 
 @inline
 def _one_row(q, k, g):
-    one = as_(1, g)
     for e in range(CHUNK):
-        beta, b, p = k[e], k[CHUNK + e], q[_P + e]
-        i = one / (b + p)
-        h = g * i
-        u = h * p * (b * i)
-        q[_H + e] += h * (beta - q[e])
-        q[_U + e] += u
-        k[2 * CHUNK + e] += u
+        b, p = k[e], q[e]
+        z = g / ((b + p) * (b + p))
+        q[_U + e] += z * b
+        q[_Z + e] += z
+        k[2 * CHUNK + e] += z * p
+        q[_H + e] += k[CHUNK + e] * z
+
+
+_K, _V = CHUNK, 2 * CHUNK  # for a single query, these places of the others are free
+
+
+@inline
+def _only_row(q, beta, g, out):
+    """The only query: the key's gradient is complete, and no scratch row is needed."""
+    unit, four = limits(g)[3], as_(4, g)
+    for e in range(len(out)):
+        c, k, p = unit * beta[e], q[_K + e], q[e]
+        b = c + k
+        z = g / ((b + p) * (b + p))
+        q[_U + e] += z * b
+        q[_Z + e] += z
+        q[_H + e] += z * (c * (b + k))
+        out[e] = q[_V + e] * ((four * b) * (z * p))
 
 
 @inline
 def _plain_row(a, b, g, q, k):
+    """The sums where p and B are set to 1."""
     for e in range(len(a)):
         t, slope = tanh(a[e] + b[e])
         u = g * (slope * as_(0.25, g))
@@ -105,107 +133,163 @@ def _plain_row(a, b, g, q, k):
 
 
 @inline
-def _only_row(q, kappa, beta, g, v, out):
-    """The only query: the key's gradient is complete, and no scratch row is needed."""
-    one, four = as_(1, g), as_(4, g)
+def _finish_query(q, v, out):
+    """The gradient of the first query of q."""
+    four = as_(4, v[0])
     for e in range(len(out)):
-        b, p = beta[e] + kappa[e], q[_P + e]
-        i = one / (b + p)
-        h = g * i
-        u = h * p * (b * i)
-        q[_H + e] += h * (beta[e] - q[e])
-        q[_U + e] += u
-        out[e] = v[e] * (four * u)
+        out[e] = v[e] * ((four * q[e]) * q[_U + e])
 
 
-@fast_inline
-def _far(row, limit):
-    """Something is beyond the limit, or not finite."""
-    far = False
-    for e in range(len(row)):
-        far |= not abs(row[e]) <= limit
-    return far
+@inline
+def _finish_v(q, total, h):
+    """The query's part of v's gradient: -z (p^2 - kappa^2); -g where tanh is -1."""
+    huge = limits(total)[4]
+    for e in range(CHUNK):
+        rest = q[_M + e] * q[_Z + e]
+        h[e] -= total if q[e] == huge else rest
+
+
+@inline
+def _finish_key(k, v, add, out):
+    four = as_(4, v[0])
+    for e in range(len(out)):
+        u = v[e] * ((four * k[e]) * k[2 * CHUNK + e])
+        out[e] = out[e] + u if add else u
+
+
+@inline
+def _add(unit, x, out):
+    for e in range(len(out)):
+        out[e] += unit * x[e]
 
 
 @exact
-def gradients(a, b, v, beta, frame, direct, keys, count, first, g, ga, gb, gv, start, stop):
+def gradients(a, b, v, beta, frame, direct, keys, count, first, g, unit, ga, gb, gv, start, stop):
     """Gradients from g (batch, q, m) = dL/dscore, 0 where not attended.
 
     A task is a chunk of features of one source: no two tasks write to the same place.
     Writes rows first, first + 1, ... of ga; writes gb where first is 0, else adds; adds to gv
-    (batch, d).
+    (batch, d). g is divided by `unit`, a power of two, which v has been multiplied by.
     """
     q, d = g.shape[1], a.shape[2]
     chunks = (d + CHUNK - 1) // CHUNK
-    limit, none = limits(v[0])[2], as_(0, v[0])
-    queries, sources = scratch(1, 13 * CHUNK, a)[0], scratch(g.shape[2], 3 * CHUNK, a)
+    inverse, none = as_(1, unit) / unit, as_(0, unit)
+    queries, sources = scratch(1, 17 * CHUNK, a)[0], scratch(g.shape[2], 3 * CHUNK, a)
     for task in range(start, stop):
         i, c = task // chunks, task % chunks * CHUNK
         size, live = min(CHUNK, d - c), keys[i, : count[i]]
-        queries[:] = none
-        vc = v[c : c + size]
-        kappa, centre = frame[i, 0], frame[i, 1]
-        if q == 1 and first == 0 and not (direct[i] or _far(a[i, 0, c : c + size], limit)):
-            row, kc = a[i, 0, c : c + size], kappa[c : c + CHUNK]
-            transform(row, limit, kc, centre[c:], none, queries[:CHUNK], queries[_P : _P + CHUNK])
-            for j in live:
-                _only_row(
-                    queries, kc, beta[i, j, c : c + size], g[i, 0, j], vc, gb[i, j, c : c + size]
-                )
-            for j in keys[i, count[i] :]:
-                gb[i, j, c : c + size] = none
-            _scale(vc, queries[_U:], ga[i, 0, c : c + size])
-            _add(gv[i, c : c + size], queries[_H:], gv[i, c : c + size])
-            continue
+        vc, kappa, centre = v[c : c + size], frame[i, 0, c : c + size], frame[i, 1, c : c + size]
+        queries[_U:] = none
         for t in range(len(live)):
-            row, j = sources[t], live[t]
-            _copy(beta[i, j, c : c + size], row[:CHUNK])
-            _add(row[:CHUNK], kappa[c : c + CHUNK], row[CHUNK : 2 * CHUNK])
-            row[2 * CHUNK :] = none
+            if direct[i]:
+                sources[t] = none
+                sources[t, :CHUNK] = as_(1, unit)
+            else:
+                _key(beta[i, live[t], c : c + size], kappa, sources[t])
         r = 0
         while r < q:
-            # A row that takes the plain path stays by itself: 0 times NaN is not 0.
-            rows, plain = 4 if r + 4 <= q else 1, direct[i]
+            # A row that holds NaN stays by itself: 0 times NaN is not 0.
+            rows = 4 if r + 4 <= q and not direct[i] else 1
             for k in range(rows):
-                if direct[i] or _far(a[i, first + r + k, c : c + size], limit):
-                    rows, plain = (1, True) if k == 0 else (1, plain)
+                if _has_nan(a[i, first + r + k, c : c + size]):
+                    rows = 1
             queries[_U:_H] = none
-            if not plain:
-                for k in range(rows):
-                    minus = queries[k * CHUNK : (k + 1) * CHUNK]
-                    p = queries[_P + k * CHUNK : _P + (k + 1) * CHUNK]
-                    transform(
-                        a[i, first + r + k, c : c + size],
-                        limit,
-                        kappa[c:],
-                        centre[c:],
-                        none,
-                        minus,
-                        p,
-                    )
+            s0 = s1 = s2 = s3 = none
+            for k in range(rows):
+                if direct[i]:
+                    queries[:CHUNK] = as_(1, unit)
+                    queries[_M : _M + CHUNK] = none
+                else:
+                    mine = queries[k * CHUNK :]
+                    _query(a[i, first + r + k, c : c + size], kappa, centre, mine)
             if rows == 4:
                 for t in range(len(live)):
                     j = live[t]
-                    g0, g1, g2, g3 = g[i, r, j], g[i, r + 1, j], g[i, r + 2, j], g[i, r + 3, j]
+                    g0, g1 = g[i, r, j] * inverse, g[i, r + 1, j] * inverse
+                    g2, g3 = g[i, r + 2, j] * inverse, g[i, r + 3, j] * inverse
                     if g0 != 0 or g1 != 0 or g2 != 0 or g3 != 0:
                         _four_rows(queries, sources[t], g0, g1, g2, g3)
+                        s0 += g0
+                        s1 += g1
+                        s2 += g2
+                        s3 += g3
             else:
                 for t in range(len(live)):
-                    gt = g[i, r, live[t]]
-                    if gt != 0 and plain:
+                    gt = g[i, r, live[t]] * inverse
+                    s0 += gt
+                    if gt != 0 and direct[i]:
                         query, key = a[i, first + r, c : c + size], b[i, live[t], c : c + size]
                         _plain_row(query, key, gt, queries, sources[t])
                     elif gt != 0:
                         _one_row(queries, sources[t], gt)
+            totals = (s0, s1, s2, s3)
             for k in range(rows):
-                _scale(vc, queries[_U + k * CHUNK :], ga[i, first + r + k, c : c + size])
+                mine = queries[k * CHUNK :]
+                _finish_query(mine, vc, ga[i, first + r + k, c : c + size])
+                _finish_v(mine, totals[k], queries[_H:])
             r += rows
         for t in range(len(live)):
-            if first == 0:
-                _scale(vc, sources[t, 2 * CHUNK :], gb[i, live[t], c : c + size])
-            else:
-                _scale_add(vc, sources[t, 2 * CHUNK :], gb[i, live[t], c : c + size])
+            _finish_key(sources[t], vc, first > 0, gb[i, live[t], c : c + size])
         if first == 0:
             for j in keys[i, count[i] :]:
                 gb[i, j, c : c + size] = none
-        _add(gv[i, c : c + size], queries[_H:], gv[i, c : c + size])
+        _add(unit, queries[_H:], gv[i, c : c + size])
+
+
+@exact
+def step(a, v, beta, frame, keys, count, g, unit, ga, gb, gv, start, stop):
+    """The same for a single query and sources none of which is `direct`; a task is a source.
+
+    Keys' gradients are left out where gb has no rows.
+    """
+    d = a.shape[2]
+    chunks = (d + CHUNK - 1) // CHUNK
+    inverse, none, wanted = as_(1, unit) / unit, as_(0, unit), gb.shape[1] > 0
+    unit_b = limits(unit)[3]
+    queries, unused = scratch(chunks, 17 * CHUNK, a), scratch(1, CHUNK, a)[0]
+    for i in range(start, stop):
+        total = none
+        for x in range(chunks):
+            c = x * CHUNK
+            q, end = queries[x], min(d, c + CHUNK)
+            _query(a[i, 0, c:end], frame[i, 0, c:end], frame[i, 1, c:end], q)
+            q[_U:] = none
+            for e in range(end - c):
+                q[_K + e] = unit_b * frame[i, 0, c + e]
+                q[_V + e] = v[c + e]
+        for t in range(g.shape[2]):
+            j = keys[i, t]
+            gt = g[i, 0, j] * inverse if t < count[i] else none
+            total += gt
+            for x in range(chunks if gt != 0 else 0):
+                c = x * CHUNK
+                end = min(d, c + CHUNK)
+                out = gb[i, j, c:end] if wanted else unused[: end - c]
+                _only_row(queries[x], beta[i, j, c:end], gt, out)
+            if wanted and gt == 0:
+                gb[i, j] = none
+        for x in range(chunks):
+            c = x * CHUNK
+            q, end = queries[x], min(d, c + CHUNK)
+            _finish_query(q, v[c:end], ga[i, 0, c:end])
+            _finish_v(q, total, q[_H:])
+            _add(unit, q[_H:], gv[i, c:end])
+
+
+@fast_inline
+def _dot(x, y):
+    total = as_(0, x[0])
+    for j in range(len(x)):
+        total += x[j] * y[j]
+    return total
+
+
+@exact
+def through_softmax(weights, grad, masked, start, stop):
+    """dL/dscore from dL/dweight, in place; 0 where masked, whatever the row holds. By rows."""
+    for r in range(start, stop):
+        w, g = weights[r], grad[r]
+        total = _dot(w, g)
+        for j in range(len(g)):
+            u = (g[j] - total) * w[j]
+            g[j] = as_(0, u) if masked and w[j] == 0 else u

@@ -1,16 +1,15 @@
-"""The numba backend of additive attention: tensors to kernels, and the operators that PyTorch sees.
+"""The numba backend of additive attention: tensors to kernels.
 
 Shapes: query (b, n, d), key (b, m, d), projected; value (b, m, d_v); v (d,); mask bool (b, n or 1,
 m). Scores are computed for the pairs that the mask leaves; softmax follows in the kernel, block of
 queries by block of queries; products with the values are torch.bmm. Beyond inputs and outputs the
-memory is that of the keys' exponentials, and of one block of weights.
+memory is that of the keys' exponentials, and of one block of weights. Derivatives: operators.py.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,19 +32,19 @@ class State(NamedTuple):
     live: Tensor  # (b,): how many those are
 
 
+def widths(d: int) -> tuple[int, int]:
+    """Columns of beta and of frame."""
+    return _up(max(d, 1), forward.PAD), _up(max(d, 1), backward.CHUNK)
+
+
 def _up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
-def _widths(d: int) -> tuple[int, int]:
-    return _up(max(d, 1), forward.PAD), _up(max(d, 1), backward.CHUNK)
-
-
-@torch.library.custom_op("luong::additive_prepare", mutates_args=())
 def prepare(key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The state of a source."""
     b, m, d = key.shape
-    width, chunks = _widths(d)
+    width, chunks = widths(d)
     beta, frame = key.new_empty(b, m, width), key.new_empty(b, 2, chunks)
     direct = torch.zeros(b, dtype=torch.bool)
     if mask is None:
@@ -54,163 +53,20 @@ def prepare(key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, T
         used = mask.any(-2).expand(b, m)
         order = used.long().argsort(dim=1, descending=True, stable=True)
         live = used.sum(1)
-    arrays = (x.numpy() for x in (key.contiguous(), order, live, beta, frame, direct))
+    arrays = map(_array, (key, order, live, beta, frame, direct))
     each(forward.prepare, *arrays, tasks=b, cost=8 * m * d)
     return beta, frame, direct, order, live
 
 
-@prepare.register_fake
-def _(key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    b, m, d = key.shape
-    width, chunks = _widths(d)
-    return (
-        key.new_empty(b, m, width),
-        key.new_empty(b, 2, chunks),
-        key.new_empty(b, dtype=torch.bool),
-        key.new_empty(b, m, dtype=torch.long),
-        key.new_empty(b, dtype=torch.long),
-    )
-
-
-class _Source(NamedTuple):
-    """A call's arguments as the kernels take them."""
-
-    key: Tensor
-    v: Tensor
-    mask: Tensor | None
-    state: State
-    unit_v: Tensor  # (d padded,): v / scale
-    scale: float  # max |v|: v = 1e30 is not to overflow inside the quotient
-
-
-def _source(key: Tensor, v: Tensor, mask: Tensor | None, state: Sequence[Tensor]) -> _Source:
-    given, scale = State(*state), v.abs().max().item()
-    if not np.isfinite(scale):
-        given, scale = given._replace(direct=torch.ones_like(given.direct)), 1.0
-    scale = scale or 1.0
-    unit_v = torch.nn.functional.pad(v / scale, (0, given.beta.shape[-1] - v.shape[0]))
-    return _Source(key.contiguous(), v.contiguous(), mask, given, unit_v, scale)
-
-
-def _memory_of(mask: Tensor | None, shape: tuple[int, int, int]) -> tuple[Any, tuple[int, ...]]:
-    """The mask's memory and its strides: no copy, and one type for the compiler."""
-    if mask is None:
-        return np.ones(1, np.bool_), (0, 0, 0)
-    mask = mask.expand(shape)
-    strides = zip(mask.shape, mask.stride(), strict=True)
-    extent = 1 + sum((size - 1) * stride for size, stride in strides)
-    return mask.as_strided((extent,), (1,)).numpy(), mask.stride()
-
-
-def _scores(query: Tensor, source: _Source, first: int, out: Tensor, softmax: bool) -> None:
-    """Scores or weights of queries first, first + 1, ... into out (b, rows, m)."""
-    b, rows, m = out.shape
-    state = source.state
-    mask, strides = _memory_of(source.mask, (b, query.shape[1], m))
-    arrays = [x.numpy() for x in (query, source.key, source.unit_v)]
-    each(
-        forward.score,
-        *arrays,
-        arrays[0].dtype.type(source.scale),
-        *(x.numpy() for x in state),
-        mask,
-        strides,
-        first,
-        out.numpy(),
-        softmax,
-        tasks=b * -(-rows // 4),
-        cost=min(4, rows) * m * query.shape[2],
-    )
-
-
-def _gradients(
-    query: Tensor, source: _Source, first: int, grad: Tensor, out: Sequence[Tensor]
-) -> None:
-    """From grad = dL/dscore (b, rows, m) of queries first, ... into those of query, key, v by b.
-
-    Overwrites grad. The kernel sees gradients of about 1 at most, a power of two away from the
-    given ones, which changes no digit: their products with a quotient are not to overflow.
-    """
-    b, rows, m = grad.shape
-    unit = _power_of_two(grad.abs().max().item())
-    d_query, d_key, d_v = out
-    d_v_unit = torch.zeros_like(d_v)
-    each(
-        backward.gradients,
-        *(x.numpy() for x in (query, source.key, source.v * unit, *source.state)),
-        first,
-        *(x.numpy() for x in (grad.div_(unit), d_query, d_key, d_v_unit)),
-        tasks=b * -(-query.shape[2] // backward.CHUNK),
-        cost=2 * rows * m * backward.CHUNK,
-    )
-    d_v.add_(d_v_unit, alpha=unit)
-
-
-def window_score(
-    query: Tensor, key: Tensor, v: Tensor, first: Tensor, w: int, state: Sequence[Tensor]
-) -> Tensor:
-    """Scores (b, n, w) with the keys first, first + 1, ... (b, n) of each query."""
-    query, source = query.contiguous(), _source(key, v, None, state)
-    out = query.new_empty(*first.shape, w)
-    arrays = [
-        x.detach().numpy() for x in (query, source.key, source.unit_v, *source.state[:3], out)
-    ]
-    each(
-        window_loops.score,
-        *arrays[:3],
-        arrays[0].dtype.type(source.scale),
-        *arrays[3:6],
-        first.contiguous().numpy(),
-        arrays[6],
-        tasks=first.numel(),
-        cost=w * query.shape[2],
-    )
-    return out
-
-
-def window_gradients(
-    grad: Tensor, query: Tensor, key: Tensor, v: Tensor, first: Tensor, state: Sequence[Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of query, key and v from those of `window_score`."""
-    query, source = query.contiguous(), _source(key, v, None, state)
-    unit = _power_of_two(grad.abs().max().item())
-    d_query, d_key = torch.empty_like(query), torch.zeros_like(source.key)
-    d_v = query.new_zeros(query.shape[0], query.shape[2])
-    given = (query, source.key, source.v * unit, *source.state[:3], first, grad / unit)
-    each(
-        window_loops.gradients,
-        *(x.detach().contiguous().numpy() for x in (*given, d_query, d_key, d_v)),
-        tasks=query.shape[0] * -(-query.shape[2] // window_loops.CHUNK),
-        cost=2 * grad.shape[1] * grad.shape[2] * window_loops.CHUNK,
-    )
-    return d_query, d_key, d_v.sum(0) * unit
-
-
-def _power_of_two(x: float) -> float:
-    """One near x; 1 for 0 and for what is not finite."""
-    return math.ldexp(1.0, math.frexp(x)[1]) if 0 < x < math.inf else 1.0
-
-
-def _room(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """For the gradients of query, key and (by source) v."""
-    return (
-        torch.empty_like(query),
-        torch.empty_like(key),
-        query.new_zeros(query.shape[0], query.shape[2]),
-    )
-
-
-@torch.library.custom_op("luong::additive_score", mutates_args=())
 def score(
     query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None, state: Sequence[Tensor]
 ) -> Tensor:
     """Scores (b, n, m); -inf where masked."""
     out = query.new_empty(*query.shape[:2], key.shape[1])
-    _scores(query.contiguous(), _source(key, v, mask, state), 0, out, False)
+    _scores(_call(query, key, v, mask, state), 0, out, False)
     return out
 
 
-@torch.library.custom_op("luong::additive_score_backward", mutates_args=())
 def score_backward(
     grad: Tensor,
     query: Tensor,
@@ -222,15 +78,13 @@ def score_backward(
     """Gradients of query, key and v."""
     if mask is not None:
         grad = torch.where(mask, grad, 0)
-    if not v.isfinite().all():
+    if not finite(v):
         return plain.score_gradients(grad, query, key, v)
-    query, source = query.contiguous(), _source(key, v, mask, state)
-    out = _room(query, source.key)
-    _gradients(query, source, 0, grad.clone(memory_format=torch.contiguous_format), out)
+    out = _room(query, key)
+    _gradients(_call(query, key, v, mask, state), 0, grad, out)
     return out[0], out[1], out[2].sum(0)
 
 
-@torch.library.custom_op("luong::additive_attend", mutates_args=())
 def attend(
     query: Tensor,
     key: Tensor,
@@ -241,22 +95,18 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """Context (b, n, d_v); and the weights (b, n, m) where they are small enough to be kept."""
     (b, n, d), m = query.shape, key.shape[1]
-    query, source, step = query.contiguous(), _source(key, v, mask, state), _step(b, n, m, d)
-    kept = query.new_empty(b, _rows_kept(n, m, d), m)
-    if kept.shape[1]:
-        _scores(query, source, 0, kept, True)
-        return torch.bmm(kept, value), kept
-    context = query.new_empty(b, n, value.shape[2])
-    buffer = query.new_empty(b * min(step, n) * m)  # one for all: the allocator would scatter them
-    for first in range(0, n, step):
-        rows = min(step, n - first)
-        weights = buffer[: b * rows * m].view(b, rows, m)
-        _scores(query, source, first, weights, True)
-        context[:, first : first + rows] = torch.bmm(weights, value)
-    return context, kept
+    call, kept = _call(query, key, v, mask, state), query.new_empty(b, kept_rows(n, m, d), m)
+    buffer, contexts = kept.view(-1), []
+    for rows in _blocks(b, n, m, d):
+        size = b * (rows.stop - rows.start) * m
+        if buffer.numel() < size:  # one for all: the allocator would scatter them
+            buffer = query.new_empty(size)
+        weights = buffer[:size].view(b, -1, m)
+        _scores(call, rows.start, weights, True)
+        contexts.append(torch.bmm(weights, value))
+    return contexts[0] if len(contexts) == 1 else torch.cat(contexts, 1), kept
 
 
-@torch.library.custom_op("luong::additive_attend_backward", mutates_args=())
 def attend_backward(
     grad: Tensor,
     query: Tensor,
@@ -268,98 +118,203 @@ def attend_backward(
     state: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key, value and v."""
-    if not v.isfinite().all():
+    if not finite(v):
         return plain.attend_gradients(grad, query, key, value, v, mask)
     (b, n, d), m = query.shape, key.shape[1]
-    query, source, step = query.contiguous(), _source(key, v, mask, state), _step(b, n, m, d)
-    out, d_value = _room(query, source.key), value.new_zeros(value.shape)
-    sizes = [min(step, n - first) for first in range(0, n, step)]
-    buffers = query.new_empty(2, b * sizes[0] * m)
-    first = 0
-    for rows in sizes:
-        weights, d_scores = (x[: b * rows * m].view(b, rows, m) for x in buffers)
-        if kept.shape[1]:
-            weights = kept
+    call, out, d_value = _call(query, key, v, mask, state), _room(query, key), None
+    buffers = query.new_empty(0)
+    for rows in _blocks(b, n, m, d):
+        size = b * (rows.stop - rows.start) * m
+        if buffers.numel() < size:
+            buffers = query.new_empty(1 if kept.shape[1] else 2, size)
+        d_scores, weights = buffers[0, :size].view(b, -1, m), kept
+        if not kept.shape[1]:
+            weights = buffers[1, :size].view(b, -1, m)
+            _scores(call, rows.start, weights, True)
+        torch.bmm(grad[:, rows], value.mT, out=d_scores)
+        through_softmax(weights, d_scores, mask)
+        _gradients(call, rows.start, d_scores, out)
+        if d_value is None:
+            d_value = torch.bmm(weights.mT, grad[:, rows])
         else:
-            _scores(query, source, first, weights, True)
-        d_context = grad[:, first : first + rows]
-        torch.bmm(d_context, value.mT, out=d_scores)
-        d_scores.sub_((d_scores * weights).sum(-1, keepdim=True)).mul_(weights)
-        if mask is not None:  # 0 times a NaN elsewhere in the row
-            d_scores.masked_fill_(weights == 0, 0)
-        _gradients(query, source, first, d_scores, out)
-        d_value.baddbmm_(weights.mT, d_context)
-        first += rows
+            d_value.baddbmm_(weights.mT, grad[:, rows])
+    assert d_value is not None  # no empty query comes here
     return out[0], out[1], d_value, out[2].sum(0)
 
 
-def _rows_kept(n: int, m: int, d: int) -> int:
+def step_backward(
+    d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor, state: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Gradients of a single query and of v alone; no source is `direct`."""
+    out = _room(query, key[:, :0])
+    _gradients(_call(query, key, v, None, state), 0, d_scores, out)
+    return out[0], out[2].sum(0)
+
+
+def window_score(
+    query: Tensor, key: Tensor, v: Tensor, first: Tensor, w: int, state: Sequence[Tensor]
+) -> Tensor:
+    """Scores (b, n, w) with the keys first, first + 1, ... (b, n) of each query."""
+    call, out = _call(query, key, v, None, state), query.new_empty(*first.shape, w)
+    each(
+        window_loops.score,
+        call.query,
+        call.key,
+        call.unit_v,
+        call.scale,
+        *call.state[:3],
+        _array(first),
+        out.numpy(),
+        tasks=first.numel(),
+        cost=w * query.shape[2],
+    )
+    return out
+
+
+def window_backward(
+    grad: Tensor, query: Tensor, key: Tensor, v: Tensor, first: Tensor, state: Sequence[Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of query, key and v from those of `window_score`."""
+    call = _call(query, key, v, None, state)
+    unit = _power_of_two(max(abs(x.item()) for x in grad.aminmax()), call.v.dtype)
+    d_query, d_key, d_v = _room(query, key)
+    each(
+        window_loops.gradients,
+        call.query,
+        call.key,
+        call.v * unit,
+        *call.state[:3],
+        _array(first),
+        _array(grad),
+        unit,
+        *(x.numpy() for x in (d_query, d_key.zero_(), d_v)),
+        tasks=query.shape[0] * -(-query.shape[2] // backward.CHUNK),
+        cost=2 * first.shape[1] * grad.shape[2] * backward.CHUNK,
+    )
+    return d_query, d_key, d_v.sum(0)
+
+
+def through_softmax(weights: Tensor, grad: Tensor, mask: Tensor | None) -> None:
+    """The gradients of the scores from those of the weights, in place."""
+    b, n, m = grad.shape
+    rows = (x.view(b * n, m).numpy() for x in (weights, grad))
+    each(backward.through_softmax, *rows, mask is not None, tasks=b * n, cost=m)
+
+
+def finite(v: Tensor) -> bool:
+    return bool(np.isfinite(_array(v)).all())
+
+
+def any_direct(state: Sequence[Tensor]) -> bool:
+    return bool(State(*state).direct.any())
+
+
+def kept_rows(n: int, m: int, d: int) -> int:
     """All n, where the weights are at most twice as large as query and key, else none."""
     return n if n * m <= 2 * (n + m) * d else 0
 
 
-def _step(b: int, n: int, m: int, d: int) -> int:
-    """How many queries at once."""
-    return n if _rows_kept(n, m, d) else _up(max(1, _BLOCK // (b * m)), 4)
+def _blocks(b: int, n: int, m: int, d: int) -> Iterator[slice]:
+    """Which queries at once."""
+    step = n if kept_rows(n, m, d) else _up(max(1, _BLOCK // (b * m)), 4)
+    return (slice(first, min(first + step, n)) for first in range(0, n, step))
 
 
-@score.register_fake
-def _(
+class _Call(NamedTuple):
+    """A call's arguments as the kernels take them."""
+
+    query: Any
+    key: Any
+    v: Any
+    mask: Any  # its memory and its strides: no copy, and one type for the compiler
+    strides: tuple[int, ...]
+    state: Any  # a State of arrays
+    unit_v: Any  # (d padded,): v / scale
+    scale: Any  # max |v|: v = 1e30 is not to overflow inside the quotient
+
+
+def _call(
     query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None, state: Sequence[Tensor]
-) -> Tensor:
-    return query.new_empty(*query.shape[:2], key.shape[1])
+) -> _Call:
+    given: Any = State(*map(_array, state))
+    weights = _array(v)
+    unit_v, scale = np.zeros(given.beta.shape[2], weights.dtype), np.abs(weights).max()
+    if not np.isfinite(scale):
+        given, scale = given._replace(direct=np.ones_like(given.direct)), weights.dtype.type(1)
+    np.divide(weights, scale or 1, out=unit_v[: len(weights)])
+    memory: Any = np.ones(1, np.bool_)
+    strides: tuple[int, ...] = (0, 0, 0)
+    if mask is not None:
+        mask = mask.expand(query.shape[0], query.shape[1], key.shape[1])
+        strides = mask.stride()
+        extent = 1 + sum((x - 1) * y for x, y in zip(mask.shape, strides, strict=True))
+        memory = mask.as_strided((extent,), (1,)).numpy()
+    return _Call(
+        _array(query), _array(key), weights, memory, strides, given, unit_v, scale or scale + 1
+    )
 
 
-@score_backward.register_fake
-def _(grad: Tensor, query: Tensor, key: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, ...]:
-    return tuple(x.new_empty(x.shape) for x in (query, key, v))
+def _array(x: Tensor) -> Any:
+    return x.detach().contiguous().numpy()
 
 
-@attend.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+def _scores(call: _Call, first: int, out: Tensor, softmax: bool) -> None:
+    """Scores or weights of queries first, first + 1, ... into out (b, rows, m)."""
+    b, rows, m = out.shape
+    each(
+        forward.score,
+        call.query,
+        call.key,
+        call.unit_v,
+        call.scale,
+        *call.state,
+        call.mask,
+        call.strides,
+        first,
+        out.numpy(),
+        softmax,
+        tasks=b * -(-rows // 4),
+        cost=min(4, rows) * m * call.query.shape[2],
+    )
+
+
+def _room(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """For the gradients of query, key and (by source) v."""
     (b, n, d), m = query.shape, key.shape[1]
-    return query.new_empty(b, n, value.shape[2]), query.new_empty(b, _rows_kept(n, m, d), m)
+    return query.new_empty(b, n, d), key.new_empty(b, m, d), query.new_zeros(b, d)
 
 
-@attend_backward.register_fake
-def _(
-    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, *_: Any
-) -> tuple[Tensor, ...]:
-    return tuple(x.new_empty(x.shape) for x in (query, key, value, v))
+def _gradients(call: _Call, first: int, grad: Tensor, out: Sequence[Tensor]) -> None:
+    """From grad = dL/dscore (b, rows, m) of queries first, ... into those of query, key, v by b.
+
+    The kernel works on gradients of about 1 at most, a power of two away from the given ones, which
+    changes no digit: their products with a quotient are not to overflow.
+    """
+    b, rows, m = grad.shape
+    unit = _power_of_two(max(abs(x.item()) for x in grad.aminmax()), call.v.dtype)
+    state, v, arrays = call.state, call.v * unit, [x.numpy() for x in out]
+    if call.query.shape[1] == 1 and not state.direct.any():
+        known = state.beta, state.frame, state.order, state.live
+        given = call.query, v, *known, _array(grad), unit, *arrays
+        each(backward.step, *given, tasks=b, cost=2 * m * call.query.shape[2])
+        return
+    each(
+        backward.gradients,
+        call.query,
+        call.key,
+        v,
+        *state,
+        first,
+        _array(grad),
+        unit,
+        *arrays,
+        tasks=b * -(-call.query.shape[2] // backward.CHUNK),
+        cost=2 * rows * m * backward.CHUNK,
+    )
 
 
-def _keep_score(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    query, key, v, mask, state = inputs
-    ctx.save_for_backward(query, key, v, mask, *state)
-
-
-@torch.autocast("cpu", enabled=False)  # type: ignore[untyped-decorator]
-def _score_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    query, key, v, mask, *state = ctx.saved_tensors
-    if torch.is_grad_enabled():  # a derivative of the derivative is wanted: the plain formula's
-        grad = grad if mask is None else torch.where(mask, grad, 0)
-        grads = plain.derivative(plain.scores, grad, query, key, v)
-    else:
-        grads = score_backward(grad, query, key, v, mask, state)
-    return *grads, None, [None] * len(state)
-
-
-def _keep_attend(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    query, key, value, v, mask, state = inputs
-    ctx.save_for_backward(query, key, value, v, mask, output[1], *state)
-    ctx.mark_non_differentiable(output[1])
-
-
-@torch.autocast("cpu", enabled=False)  # type: ignore[untyped-decorator]
-def _attend_backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Any, ...]:
-    query, key, value, v, mask, kept, *state = ctx.saved_tensors
-    if torch.is_grad_enabled():
-        function = functools.partial(plain.attend, mask=mask)
-        grads = plain.derivative(function, grad, query, key, value, v)
-    else:
-        grads = attend_backward(grad, query, key, value, v, mask, kept, state)
-    return *grads, None, [None] * len(state)
-
-
-score.register_autograd(_score_backward, setup_context=_keep_score)
-attend.register_autograd(_attend_backward, setup_context=_keep_attend)
+def _power_of_two(x: float, dtype: Any) -> Any:
+    """One near x, which can be inverted; 1 for 0 and for what is not finite."""
+    most = np.finfo(dtype).maxexp - 28
+    exponent = max(-most, min(math.frexp(x)[1], most)) if 0 < x < math.inf else 0
+    return dtype.type(2.0**exponent)

@@ -101,16 +101,16 @@ def limits(x):
 
 @overload(limits, jit_options={"forceinline": True})
 def _limits_by_type(x):
-    """Largest |b| for the quotient, |a| forward, |a| backward; least x with a normal exp(x).
+    """Largest |b| for the quotient, and |a|; least x with a normal exp(x); see backward.py: a scale
+    for its quotients, and a number whose square overflows.
 
     Up to the first two, the product of two denominators is finite. The second is so far past the
-    first that tanh is 1 to rounding, so that a is cut off there; past the third, backward takes the
-    plain tanh, since its derivative is to be right when it is all there is.
+    first that tanh is 1 to rounding.
     """
     if x.bitwidth == 32:
-        limits = (np.float32(12), np.float32(21), np.float32(30), np.float32(-87))
+        limits = tuple(map(np.float32, (12, 21, -87, 2.0**-13, 2.0**100)))
     else:
-        limits = (150.0, 175.0, 250.0, -708.0)
+        limits = (150.0, 175.0, -708.0, 2.0**-25, 2.0**700)
     return lambda x: limits
 
 
@@ -124,7 +124,7 @@ def clamp(x, limit):
 @inline
 def tanh(x):
     """tanh and its derivative, both to relative precision."""
-    low, one = limits(x)[3], as_(1, x)
+    low, one = limits(x)[2], as_(1, x)
     x2 = -abs(x + x)
     s, y = reduce(low if x2 < low else x2)
     exp = s - s if x2 < low else s * y + s
@@ -136,7 +136,7 @@ def tanh(x):
 @inline
 def exp(x):
     """exp(x) for x <= 0; what would be denormal is 0."""
-    low = limits(x)[3]
+    low = limits(x)[2]
     s, y = reduce(low if x < low else x)
     return s - s if x < low else s * y + s
 

@@ -44,8 +44,8 @@ def prepare(b, keys, count, beta, frame, direct, start, stop):
     """beta = exp(2(b - centre)) - kappa, by feature of a source: frame is (kappa, centre).
 
     Where all keys lie within 1 of each other, kappa is 1 and centre their middle, so that nothing
-    cancels; else both are 0. `direct` is set where the quotient could overflow, and for what is not
-    finite.
+    cancels; else both are 0. `direct` is set where there the quotient could overflow, and for what
+    is not finite.
     """
     d, zero = b.shape[2], beta.dtype.type(0)
     for i in range(start, stop):
@@ -57,9 +57,9 @@ def prepare(b, keys, count, beta, frame, direct, start, stop):
         frame[i, 1] = 0
         for e in range(d if count[i] else 0):
             limit, one = limits(low[e])[0], as_(1, low[e])
-            if max(-low[e], high[e]) > limit:
-                direct[i] = True
             near = high[e] - low[e] <= one
+            if max(-low[e], high[e]) > limit and not near:
+                direct[i] = True
             frame[i, 0, e] = one if near else zero
             frame[i, 1, e] = low[e] + (high[e] - low[e]) * as_(0.5, one) if near else zero
         kappa, centre = frame[i, 0], frame[i, 1]
@@ -75,19 +75,16 @@ def prepare(b, keys, count, beta, frame, direct, start, stop):
 
 
 @inline
-def transform(a, limit, kappa, centre, share, minus, plus):
-    """p - kappa and p + share kappa, p = exp(-2(a + centre)), of one query.
-
-    With share = 1, B - p = beta - minus and B + p = beta + plus.
-    """
+def _query(a, limit, kappa, centre, minus, plus):
+    """minus = p - kappa, plus = p + kappa: B - p = beta - minus, B + p = beta + plus."""
     for e in range(len(a)):
         x = clamp(a[e] + centre[e], limit)
         s, y = reduce(-(x + x))
         minus[e] = s * y + (s - kappa[e])
-        plus[e] = s * y + (s + share * kappa[e])
+        plus[e] = s * y + (s + kappa[e])
     for e in range(len(a), len(minus)):
         minus[e] = as_(0, limit)
-        plus[e] = as_(1, limit) + share
+        plus[e] = as_(2, limit)
 
 
 @fast_inline
@@ -179,7 +176,7 @@ def score(
     q = out.shape[1]
     width = beta.shape[2]
     tiles = (q + 3) // 4
-    limit, one = limits(v[0])[1], as_(1, v[0])
+    limit = limits(v[0])[1]
     w, plus, top = scratch(4, width, a), scratch(4, width, a), np.empty(4, a.dtype)
     for task in range(start, stop):
         i, r = task // tiles, task % tiles * 4
@@ -195,7 +192,7 @@ def score(
                         _put(tile, top, k, j, _plain(a[i, first + r + k], b[i, j], v) * scale)
         else:
             for k in range(rows):
-                transform(a[i, first + r + k], limit, frame[i, 0], frame[i, 1], one, w[k], plus[k])
+                _query(a[i, first + r + k], limit, frame[i, 0], frame[i, 1], w[k], plus[k])
                 for e in range(width):
                     w[k, e] *= v[e]
             if rows == 4:

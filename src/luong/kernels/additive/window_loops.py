@@ -1,19 +1,18 @@
-"""Compiled: additive scores of neighbouring keys, and their gradients. See forward, backward."""
+"""Compiled: additive scores of neighbouring keys, and their gradients: see forward, backward."""
 
 from __future__ import annotations
 
-from luong.kernels.additive.backward import _add, _far, _scale
-from luong.kernels.additive.elementary import as_, exact, inline, limits, scratch, tanh
-from luong.kernels.additive.forward import _plain, _two_keys, transform
+from luong.kernels.additive import backward, forward
+from luong.kernels.additive.elementary import as_, exact, inline, limits, scratch
 
-CHUNK = 64
+CHUNK, _M, _U, _Z, _H = backward.CHUNK, backward._M, backward._U, backward._Z, backward._H
 
 
 @exact
 def score(a, b, v, scale, beta, frame, direct, first, out, start, stop):
     """Scores (b, n, w) of each query with keys first, first + 1, ...; a task is a query."""
     n, w, width = out.shape[1], out.shape[2], beta.shape[2]
-    limit, one = limits(v[0])[1], as_(1, v[0])
+    limit = limits(v[0])[1]
     memory = scratch(2, width, a)
     numerator, plus = memory[0], memory[1]
     for task in range(start, stop):
@@ -21,70 +20,80 @@ def score(a, b, v, scale, beta, frame, direct, first, out, start, stop):
         j = first[i, r]
         if direct[i]:
             for k in range(w):
-                out[i, r, k] = _plain(a[i, r], b[i, j + k], v) * scale
+                out[i, r, k] = forward._plain(a[i, r], b[i, j + k], v) * scale
             continue
-        transform(a[i, r], limit, frame[i, 0], frame[i, 1], one, numerator, plus)
+        forward._query(a[i, r], limit, frame[i, 0], frame[i, 1], numerator, plus)
         for e in range(width):
             numerator[e] *= v[e]
         for k in range(0, w, 2):
             other = min(k + 1, w - 1)
-            s0, s1 = _two_keys(beta[i, j + k], beta[i, j + other], v, numerator, plus)
+            s0, s1 = forward._two_keys(beta[i, j + k], beta[i, j + other], v, numerator, plus)
             out[i, r, k] = s0 * scale
             out[i, r, other] = s1 * scale
 
 
 @inline
-def _row(minus, p, u_sum, h_sum, kappa, beta, g, out):
-    """One key: out += u, the sum of u and of h (see backward.py)."""
-    one = as_(1, g)
+def _row(q, kappa, beta, g, out):
+    """One key of a query: out is its sum of z p."""
+    unit = limits(g)[3]
     for e in range(len(out)):
-        b = beta[e] + kappa[e]
-        i = one / (b + p[e])
-        h = g * i
-        u = h * p[e] * (b * i)
-        h_sum[e] += h * (beta[e] - minus[e])
-        u_sum[e] += u
-        out[e] += u
+        c, k, p = unit * beta[e], unit * kappa[e], q[e]
+        b = c + k
+        z = g / ((b + p) * (b + p))
+        q[_U + e] += z * b
+        q[_Z + e] += z
+        q[_H + e] += z * (c * (b + k))
+        out[e] += z * p
 
 
 @inline
-def _plain_row(a, b, g, u_sum, h_sum, out):
-    for e in range(len(a)):
-        t, slope = tanh(a[e] + b[e])
-        u = g * (slope * as_(0.25, g))
-        h_sum[e] += g * t
-        u_sum[e] += u
-        out[e] += u
+def _finish_key(v, kappa, beta, plain, out):
+    """The gradient of a key from its sum; where it is plain, B is 1."""
+    unit, four = limits(v[0])[3], as_(4, v[0])
+    for e in range(len(out)):
+        b = as_(1, unit) if plain else unit * (beta[e] + kappa[e])
+        out[e] = v[e] * ((four * b) * out[e])
 
 
 @exact
-def gradients(a, b, v, beta, frame, direct, first, g, ga, gb, gv, start, stop):
-    """A task is a chunk of features of one source. gb holds zeros and is added to, as is gv."""
+def gradients(a, b, v, beta, frame, direct, first, g, unit, ga, gb, gv, start, stop):
+    """From g (b, n, w) = dL/dscore, 0 where not attended. A task: 64 features of a source.
+
+    Writes ga; gb and gv hold zeros. g is divided by `unit`, a power of two, which v has been
+    multiplied by.
+    """
     n, w, d = g.shape[1], g.shape[2], a.shape[2]
     chunks = (d + CHUNK - 1) // CHUNK
-    limit, none = limits(v[0])[2], as_(0, v[0])
-    memory = scratch(4, CHUNK, a)
-    minus, p, u_sum, h_sum = memory[0], memory[1], memory[2], memory[3]
+    inverse, none = as_(1, unit) / unit, as_(0, unit)
+    q, row = scratch(1, 17 * CHUNK, a)[0], scratch(1, 3 * CHUNK, a)[0]
     for task in range(start, stop):
         i, c = task // chunks, task % chunks * CHUNK
-        size = min(CHUNK, d - c)
-        vc, kappa, centre = v[c : c + size], frame[i, 0, c:], frame[i, 1, c:]
-        h_sum[:] = none
+        end = min(d, c + CHUNK)
+        vc, kappa, centre = v[c:end], frame[i, 0, c:end], frame[i, 1, c:end]
+        q[_H:] = none
         for r in range(n):
-            row, j = a[i, r, c : c + size], first[i, r]
-            u_sum[:] = none
-            plain = direct[i] or _far(row, limit)
-            if not plain:
-                transform(row, limit, kappa, centre, none, minus, p)
+            query, total = a[i, r, c:end], none
+            q[_U:_H] = none
+            if direct[i]:
+                q[:CHUNK] = as_(1, unit)
+                q[_M : _M + CHUNK] = none
+            else:
+                backward._query(query, kappa, centre, q)
             for k in range(w):
-                gk, out = g[i, r, k], gb[i, j + k, c : c + size]
-                if gk == 0:  # not attended, or of no weight: what its key holds is not looked at
+                gk, j = g[i, r, k] * inverse, first[i, r] + k
+                if gk == 0:  # not attended: what the key holds is not looked at
                     continue
-                if plain:
-                    _plain_row(row, b[i, j + k, c : c + size], gk, u_sum, h_sum, out)
+                total += gk
+                out = gb[i, j, c:end]
+                if direct[i]:
+                    row[:] = none
+                    backward._plain_row(query, b[i, j, c:end], gk, q, row)
+                    for e in range(len(out)):
+                        out[e] += row[2 * CHUNK + e]
                 else:
-                    _row(minus, p, u_sum, h_sum, kappa, beta[i, j + k, c : c + size], gk, out)
-            _scale(vc, u_sum, ga[i, r, c : c + size])
+                    _row(q, kappa, beta[i, j, c:end], gk, out)
+            backward._finish_query(q, vc, ga[i, r, c:end])
+            backward._finish_v(q, total, q[_H:])
         for j in range(b.shape[1]):
-            _scale(vc, gb[i, j, c : c + size], gb[i, j, c : c + size])
-        _add(gv[i, c : c + size], h_sum, gv[i, c : c + size])
+            _finish_key(vc, kappa, beta[i, j, c:end], direct[i], gb[i, j, c:end])
+        backward._add(unit, q[_H:], gv[i, c:end])

@@ -81,7 +81,7 @@ class _Compiled(torch.autograd.Function):
 
         query, key, v, first, *state = ctx.saved_tensors
         nothing = [None] * (2 + len(state))
-        if torch.is_grad_enabled() or not v.isfinite().all():
+        if torch.is_grad_enabled() or not compiled.finite(v):
             function = functools.partial(_again, first, ctx.w)
             return *plain.derivative(function, grad, query, key, v), *nothing
-        return *compiled.window_gradients(grad, query, key, v, first, state), *nothing
+        return *compiled.window_backward(grad, query, key, v, first, state), *nothing
