@@ -184,9 +184,11 @@ def test_two_trainings_in_one_folder_are_refused(tmp_path: Path) -> None:
     config = small(tmp_path, updates=10**6, validate_every=10**6)
     with start(recipe(config, tmp_path / "r.yaml"), "--out", tmp_path / "run") as process:
         wait_for(process, "pairs to learn from")
-        with pytest.raises(ToolkitError, match="run: another training is at work in this folder"):
-            training.train(config, tmp_path / "run", seconds=0)
-        process.kill()
+        try:
+            with pytest.raises(ToolkitError, match="another training is at work in this folder"):
+                training.train(config, tmp_path / "run", seconds=0)
+        finally:
+            process.kill()
         process.communicate(timeout=60)
     assert training.train(config, tmp_path / "run", seconds=0) == 0  # no lock is left behind
 
