@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
 import re
 import shlex
@@ -11,8 +13,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from training_runs import (
     COMMAND,
     ENVIRONMENT,
@@ -26,7 +30,8 @@ from training_runs import (
     whole_run,
 )
 
-from luong.toolkit import training
+from luong.toolkit import checkpoints, learning, runs, training
+from luong.toolkit.config import Config
 from luong.toolkit.errors import ToolkitError
 
 OPTIONS = {
@@ -35,8 +40,8 @@ OPTIONS = {
         "optimizer": "sgd",
         "learning_rate": 0.5,
         "schedule": "halving",
-        "decay_start": 12,
-        "decay_every": 5,
+        "decay_start": 4,
+        "decay_every": 2,
     },
     "average": {"average": 0.9},
     "tokens": {"batch_unit": "tokens", "batch_size": 40},
@@ -48,9 +53,9 @@ OPTIONS = {
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_stopped_after_every_update(options: dict[str, object], tmp_path: Path) -> None:
-    config = small(tmp_path, **{"updates": 13, "validate_every": 5} | options)
+    config = small(tmp_path, **{"updates": 9, "validate_every": 4} | options)
     once = whole_run(config, tmp_path / "once")
-    for _ in range(14):
+    for _ in range(10):
         assert training.train(config, tmp_path / "often", seconds=0) == 0
     assert_same_run(once, tmp_path / "often")
 
@@ -105,32 +110,43 @@ def test_ctrl_c_need_not_wait_for_a_validation(tmp_path: Path) -> None:
 
 
 MOMENTS = {
-    "before the first checkpoint": ("learning.Learner", "update", 2),
-    "in a step": ("learning", "cross_entropy", 5),
-    "in a validation": ("training", "validate", 1),
-    "while a checkpoint is written": ("checkpoints", "_sync", 9),
-    "between a checkpoint and what it publishes": ("training.runs", "publish", 2),
-    "before the last is published": ("training.runs", "publish", 4),
+    "before the first checkpoint": (learning.Learner, "update", 2),
+    "in a step": (learning, "cross_entropy", 5),
+    "in a validation": (training, "validate", 1),
+    "while a checkpoint is written": (checkpoints, "_sync", 9),
+    "between a checkpoint and what it publishes": (runs, "publish", 2),
+    "before the last is published": (runs, "publish", 4),
 }
-KILL = """
-kept, left = {place}.{name}, [{count}]
-def kill(*arguments, **options):
-    left[0] -= 1
-    if left[0] == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return kept(*arguments, **options)
-{place}.{name} = kill
-"""
+
+
+def train_and_be_killed(config: Config, out: Path, moment: str) -> None:
+    """In a process of its own."""
+    torch.set_num_threads(1)
+    place, name, left = MOMENTS[moment]
+    kept = getattr(place, name)
+
+    def kill(*arguments: Any, **options: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return kept(*arguments, **options)
+
+    setattr(place, name, kill)
+    training.train(config, out)
 
 
 def test_killed_at_every_kind_of_moment(tmp_path: Path) -> None:
     config = small(tmp_path)
     once = whole_run(config, tmp_path / "once")
-    for place, name, count in MOMENTS.values():
-        code = KILL.format(place=place, name=name, count=count)
-        with start(recipe(config, tmp_path / "r.yaml"), "--out", tmp_path / "run", code=code) as p:
-            p.communicate(timeout=60)
-        assert p.returncode == -signal.SIGKILL
+    processes = multiprocessing.get_context("forkserver")  # imports once for all of them
+    processes.set_forkserver_preload(["luong.toolkit.training"])
+    for moment in MOMENTS:
+        arguments = (config, tmp_path / "run", moment)
+        process = processes.Process(target=train_and_be_killed, args=arguments)
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL, moment
     whole_run(config, tmp_path / "run")
     assert_same_run(once, tmp_path / "run")
 
@@ -168,9 +184,11 @@ def test_two_trainings_in_one_folder_are_refused(tmp_path: Path) -> None:
     config = small(tmp_path, updates=10**6, validate_every=10**6)
     with start(recipe(config, tmp_path / "r.yaml"), "--out", tmp_path / "run") as process:
         wait_for(process, "pairs to learn from")
-        with pytest.raises(ToolkitError, match="run: another training is at work in this folder"):
-            training.train(config, tmp_path / "run")
-        process.kill()
+        try:
+            with pytest.raises(ToolkitError, match="another training is at work in this folder"):
+                training.train(config, tmp_path / "run", seconds=0)
+        finally:
+            process.kill()
         process.communicate(timeout=60)
     assert training.train(config, tmp_path / "run", seconds=0) == 0  # no lock is left behind
 
