@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from luong.toolkit import checkpoints
+from luong.toolkit import files
 from luong.toolkit.batches import Place
-from luong.toolkit.checkpoints import Checkpoints, State, save_tensors, whole
+from luong.toolkit.checkpoints import Checkpoints, State, save_tensors
 from luong.toolkit.errors import ToolkitError
+from luong.toolkit.files import whole
 
 
 def state(update: int) -> State:
@@ -76,7 +77,7 @@ def test_content_is_on_the_disk_before_it_has_the_name(
 ) -> None:
     synced = []
     monkeypatch.setattr(
-        checkpoints, "_sync", lambda path: synced.append((path.name, (tmp_path / "a").exists()))
+        files, "_sync", lambda path: synced.append((path.name, (tmp_path / "a").exists()))
     )
     with whole(tmp_path / "a") as partial:
         partial.write_text("x")

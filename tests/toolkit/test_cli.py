@@ -146,7 +146,7 @@ def test_a_flag_overrides_the_recipe(run: Run, recipe: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "expected a verb: train, translate, align, evaluate, plot"),
+        ([], "expected a verb: train, translate, align, score, evaluate, plot, check"),
         (["fly"], "no verb 'fly'"),
         (["train"], "the recipe comes first"),
         (["train", "--out", "x", "g2p-en"], "the recipe comes first"),

@@ -262,14 +262,14 @@ def start(data: Data, out: Path, *arguments: str, **options: object) -> subproce
 def test_a_preparation_that_was_killed_begins_again(data: Data, tmp_path: Path) -> None:
     folder = tmp_path / "run" / "data"
     with start(data, tmp_path / "run", "slow") as process:
-        while not (folder / "train.partial").exists():
+        while not (folder / "train.arrow.partial").exists():
             assert process.poll() is None
             time.sleep(0.01)
         process.kill()
     assert not (folder / "train.arrow").exists()
     prepared, _ = run(data, tmp_path / "run")
     assert list(prepared.train) == encoded(PAIRS, prepared)
-    assert not (folder / "train.partial").exists()
+    assert not (folder / "train.arrow.partial").exists()
 
 
 def test_several_processes_at_once(data: Data, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_disk_that_is_full_is_said(data: Data, tmp_path: Path) -> None:
     )
     _, error = process.communicate()
     assert process.returncode == 1
-    assert error == f"luong: {tmp_path}/run/data: File too large\n"
+    assert error == f"luong: {tmp_path}/run/data/train.arrow: not written: File too large\n"
     names = {path.name for path in (tmp_path / "run" / "data").iterdir()}
     assert names == {"lock", "source.json", "target.json"}
 

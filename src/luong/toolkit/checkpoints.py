@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and checkpoints made of them.
+"""Checkpoints of training.
 
 A checkpoint is one safetensors file: tensors, and in its header a `State` as JSON. Nothing in it is
 unpickled.
@@ -7,9 +7,7 @@ unpickled.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -19,8 +17,7 @@ from torch import Tensor
 
 from luong.toolkit.batches import Place
 from luong.toolkit.errors import ToolkitError
-
-PARTIAL = ".partial"
+from luong.toolkit.files import whole
 
 
 @dataclass
@@ -103,36 +100,3 @@ def save_tensors(
     data = serialized(alone, metadata)  # the library's own file is not synced, and leaves debris
     with whole(path) as partial:
         partial.write_bytes(data)
-
-
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """Where to write what becomes `path`, and is on the disk, at the end of the `with`."""
-    partial = path.with_name(path.name + PARTIAL)
-    try:
-        yield partial
-        _sync(partial)
-        partial.replace(path)
-        _sync(path.parent)
-    except BaseException as error:
-        _remove(partial)
-        if isinstance(error, OSError):
-            raise ToolkitError(f"{path}: not written: {error.strerror}") from error
-        raise
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError:  # the error that led here says more
-        return
-
-
-def _sync(path: Path) -> None:
-    if os.name == "nt" and path.is_dir():  # Windows opens no folders
-        return
-    descriptor = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

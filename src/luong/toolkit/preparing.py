@@ -6,7 +6,6 @@ import hashlib
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
 from itertools import accumulate, count
 from pathlib import Path
@@ -24,6 +23,7 @@ from luong.toolkit.batches import Example
 from luong.toolkit.config import Data
 from luong.toolkit.corpus import Pair, Problem
 from luong.toolkit.errors import ToolkitError
+from luong.toolkit.files import whole
 from luong.toolkit.vocabulary import Vocabulary
 
 _FORMAT = 1  # of the folder
@@ -185,11 +185,11 @@ def _write(
             (folder / "prepared.json").unlink(missing_ok=True)
             source.save(folder / "source.json")
             target.save(folder / "target.json")
-            with _whole(folder / "train.arrow") as path:
+            with whole(folder / "train.arrow") as path:
                 _encode(reader.read("encoding"), source, target, path)
             if _digest(data, known) != digest:
                 raise ToolkitError(f"{data.train}: changed while it was read; start again")
-            with _whole(folder / "prepared.json") as path:
+            with whole(folder / "prepared.json") as path:
                 content = {"digest": digest, "skipped": astuple(reader.skipped)}
                 path.write_text(json.dumps(content), encoding="utf-8")
 
@@ -217,17 +217,6 @@ def _chunks(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
             chunk, characters = [], 0
     if chunk:
         yield chunk
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """Where to write what shall stand at `path`, whole or not at all."""
-    partial = path.with_suffix(".partial")
-    try:
-        yield partial
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _stored(folder: Path) -> dict[str, Any]:

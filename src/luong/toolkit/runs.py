@@ -12,9 +12,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from torch import nn
 
-from luong.toolkit.checkpoints import PARTIAL, Checkpoints, State, save_tensors, whole
+from luong.toolkit.checkpoints import Checkpoints, State, save_tensors
 from luong.toolkit.config import Config
 from luong.toolkit.errors import ToolkitError
+from luong.toolkit.files import PARTIAL, whole
 from luong.toolkit.vocabulary import Vocabulary
 
 _LOCK = ".lock"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn
 
-from luong.toolkit.errors import ToolkitError
+from luong.toolkit.errors import ToolkitError, UsageError
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser
-
     from luong.toolkit.translating import Translation
 
 
@@ -18,29 +16,28 @@ def say(text: str) -> None:
     print(f"luong: {text}", file=sys.stderr)
 
 
-def parser(verb: str, description: str, **options: Any) -> ArgumentParser:
-    from jsonargparse import ArgumentParser
+class Parser(argparse.ArgumentParser):
+    """The parser of a verb; what it refuses becomes the one line that people see."""
 
-    return ArgumentParser(
-        prog=f"luong {verb}", description=description, exit_on_error=False, **options
-    )
+    def __init__(self, verb: str, description: str) -> None:
+        super().__init__(
+            prog=f"luong {verb}",
+            description=description,
+            formatter_class=_Help,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
 
 
-def options_first(parser: ArgumentParser, argv: Sequence[str]) -> list[str]:
-    """`argv` reordered: argparse wants positionals that repeat together, people do not."""
-    options, others, rest = list[str](), list[str](), list(argv)
-    while rest:
-        word = rest.pop(0)
-        if word == "--":
-            return [*options, word, *others, *rest]
-        if not word.startswith("-"):
-            others.append(word)
-            continue
-        options.append(word)
-        action = parser._option_string_actions.get(word)
-        if rest and action is not None and action.nargs != 0:
-            options.append(rest.pop(0))
-    return [*options, *others]
+class _Help(argparse.HelpFormatter):
+    """Adds what is taken where an option is not given, unless the text says so itself."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text, taken = action.help or "", action.default
+        quiet = taken is None or taken is False or taken == [] or taken == argparse.SUPPRESS
+        return text if quiet or "default" in text else f"{text} (default: %(default)s)"
 
 
 def checked(text: str) -> str:

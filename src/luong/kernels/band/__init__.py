@@ -42,7 +42,7 @@ def rows(x: Tensor, index: Tensor) -> Tensor:
     """x[index]: x (*batch, m, d) -> (*batch, n, w, d)."""
     *batch, n, w = index.shape
     b, (m, d) = math.prod(batch), x.shape[-2:]
-    x, index = x.expand(*batch, m, d).reshape(b * m, d), index.reshape(b, n * w)
+    x, index = x.expand(*batch, m, d).flatten(0, -2), index.reshape(b, n * w)
     start = m * torch.arange(b, device=index.device)[:, None]
     return x.index_select(0, (index + start).flatten()).view(*batch, n, w, d)
 

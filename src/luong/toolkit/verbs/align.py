@@ -10,12 +10,13 @@ from typing import TextIO
 
 from luong.toolkit import terminal
 from luong.toolkit.errors import UsageError
+from luong.toolkit.files import whole
 from luong.toolkit.links import JOINS, write
 
 
 def run(argv: Sequence[str]) -> None:
     """luong align MODEL --source FILE --target FILE [--output FILE] [--reverse MODEL]"""
-    parser = terminal.parser(
+    parser = terminal.Parser(
         "align",
         "Word alignments of a parallel text, by forced decoding: a line of links `i-j` for every "
         "pair, in order (Pharaoh's format: source-target, positions from 0). Links are between "
@@ -42,7 +43,7 @@ def run(argv: Sequence[str]) -> None:
         "--join", choices=JOINS, help=f"how to join directions; the default is {JOINS[-1]}"
     )
     parser.add_argument("--batch-size", type=int, default=64, help="pairs at a time, at most")
-    arguments = parser.parse_args(list(argv))
+    arguments = parser.parse_intermixed_args(list(argv))
     if arguments.threshold is not None and not 0 < arguments.threshold <= 1:
         raise UsageError(f"--threshold: expected above 0, up to 1, got {arguments.threshold}")
     if arguments.batch_size < 1:
@@ -54,7 +55,7 @@ def run(argv: Sequence[str]) -> None:
     from luong.toolkit.translating import Translator
 
     pairs = aligning.read(arguments.source, arguments.target)
-    options = {name: arguments[name] for name in ("step", "threshold", "batch_size")}
+    options = {name: getattr(arguments, name) for name in ("step", "threshold", "batch_size")}
     model = Translator.load(arguments.model)
     if arguments.reverse:
         other = Translator.load(arguments.reverse)
@@ -73,7 +74,5 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stdout
         return
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8", newline="\n") as file:
+    with whole(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
         yield file
-    partial.replace(path)

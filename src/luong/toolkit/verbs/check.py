@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def run(argv: Sequence[str]) -> None:
     """luong check CORPUS ... | RECIPE [--max-length N] [--limit N] [--json]"""
-    parser = terminal.parser(
+    parser = terminal.Parser(
         "check",
         "Everything wrong with a corpus, by file and line, and a summary of what is in it. "
         "The exit status is 1 if a line is bad or a file cannot be read.",
@@ -36,7 +36,7 @@ def run(argv: Sequence[str]) -> None:
         "--limit", type=int, default=20, help="most bad lines shown of a corpus (default: 20)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    arguments = parser.parse_args(list(argv))
+    arguments = parser.parse_intermixed_args(list(argv))
     if arguments.max_length is not None and arguments.max_length < 1:
         raise UsageError(f"--max-length: expected at least 1, got {arguments.max_length}")
     if arguments.limit < 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,6 @@ from luong.toolkit import terminal
 from luong.toolkit.errors import ToolkitError, UsageError
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
-
     from luong.toolkit.corpus import Pair
     from luong.toolkit.measures import Answer, Bucket, Measurement
 
@@ -27,9 +26,9 @@ def run(argv: Sequence[str]) -> None:
     arguments = _parser().parse_args(list(argv))
     arguments.target = [Path(name) for name in arguments.target or ()]
     for name in ("beam", "by_length", "bootstrap"):
-        if arguments[name] is not None and arguments[name] < 1:
+        if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
             flag = name.replace("_", "-")
-            raise UsageError(f"--{flag}: expected at least 1, got {arguments[name]}")
+            raise UsageError(f"--{flag}: expected at least 1, got {getattr(arguments, name)}")
     if arguments.gold or arguments.alignments:
         _alignments(arguments)
     else:
@@ -37,7 +36,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def _parser() -> ArgumentParser:
-    parser = terminal.parser(
+    parser = terminal.Parser(
         "evaluate",
         "Measures of a model's output, one hypothesis a source, or of lines that came from "
         "elsewhere (--hypotheses). Lines with the same source are references of one: the closest "
@@ -47,7 +46,9 @@ def _parser() -> ArgumentParser:
     add("model", type=Path, nargs="?", help="the folder of a trained model")
     add("--data", help="a corpus as in a recipe; the default is the recipe's test")
     add("--source", type=Path, help="a file of sources, one a line")
-    add("--target", action="append", help="a file of targets; again for more references")
+    add(
+        "--target", action="append", default=[], help="a file of targets; again for more references"
+    )
     add("--hypotheses", type=Path, help="a file of outputs to measure; no model is needed")
     add("--metrics", help=f"some of {','.join(NAMES | PLAIN)}; or all")
     add("--lines", choices=("words", "sentences"), help="what a source is, and so what WER means")

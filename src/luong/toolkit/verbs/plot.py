@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,6 @@ from luong.toolkit import terminal
 from luong.toolkit.errors import ToolkitError, UsageError
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
     from matplotlib.figure import Figure
 
     from luong.toolkit import aligning
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def run(argv: Sequence[str]) -> None:
     """luong plot MODEL TEXT ... | --input FILE | --curves [--out FILE]"""
     parser = _parser()
-    arguments = parser.parse_args(terminal.options_first(parser, argv))
+    arguments = parser.parse_intermixed_args(list(argv))
     _check(arguments)
 
     from luong.toolkit import plotting
@@ -34,7 +34,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def _parser() -> ArgumentParser:
-    parser = terminal.parser(
+    parser = terminal.Parser(
         "plot",
         "Draw what a model attends to while it translates: one line, or a sheet of many. "
         "--target draws a given translation, --curves how the model was trained.",
@@ -61,9 +61,9 @@ def _parser() -> ArgumentParser:
 
 def _check(arguments: Namespace) -> None:
     for name in ("n_best", "beam", "columns"):
-        if arguments[name] is not None and arguments[name] < 1:
+        if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
             flag = name.replace("_", "-")
-            raise UsageError(f"--{flag}: expected at least 1, got {arguments[name]}")
+            raise UsageError(f"--{flag}: expected at least 1, got {getattr(arguments, name)}")
     if bool(arguments.text) + bool(arguments.input) + arguments.curves != 1:
         raise UsageError("what to draw: give one of TEXT, --input and --curves")
     if (arguments.target is not None or arguments.n_best) and len(arguments.text) != 1:

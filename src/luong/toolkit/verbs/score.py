@@ -16,7 +16,7 @@ _POOL = 64  # batches that are read ahead, so that pairs of similar length go to
 
 def run(argv: Sequence[str]) -> None:
     """luong score MODEL --source FILE --target FILE"""
-    parser = terminal.parser(
+    parser = terminal.Parser(
         "score",
         "The natural logarithm of the probability of each target given its source: a line a pair, "
         "in order, and on stderr the perplexity per target symbol, ends of sentence included.",
@@ -25,7 +25,7 @@ def run(argv: Sequence[str]) -> None:
     parser.add_argument("--source", type=Path, required=True, help="a file of sources, one a line")
     parser.add_argument("--target", type=Path, required=True, help="a file of their targets")
     parser.add_argument("--json", action="store_true", help="print JSON, symbol by symbol")
-    arguments = parser.parse_args(list(argv))
+    arguments = parser.parse_intermixed_args(list(argv))
     check_positive(arguments, "batch_size")
 
     from luong.toolkit import corpus

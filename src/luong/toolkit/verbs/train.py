@@ -7,23 +7,25 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
-from luong.toolkit import terminal
 from luong.toolkit.errors import UsageError
 
 
 def run(argv: Sequence[str]) -> None:
     """luong train RECIPE --out DIR [--max-time 2h] [--training.updates 1000 ...]"""
+    from jsonargparse import ArgumentParser
+
     from luong.toolkit.config import Config, recipe_path
     from luong.toolkit.stopping import duration
 
     recipe = argv[0] if argv and not argv[0].startswith("-") else None
     if recipe is None and "--help" not in argv and "-h" not in argv:
         raise UsageError("the recipe comes first: luong train RECIPE --out DIR")
-    parser = terminal.parser(
-        "train",
-        "Learn a model by a recipe. Every setting is a flag; the recipe gives their defaults. "
-        "The same command again goes on where it was stopped, by whatever; on a finished run it "
-        "says so and does nothing. Under torchrun all processes train one model.",
+    parser = ArgumentParser(
+        prog="luong train",
+        description="Learn a model by a recipe. Every setting is a flag; the recipe gives their "
+        "defaults. The same command again goes on where it was stopped, by whatever; on a finished "
+        "run it says so and does nothing. Under torchrun all processes train one model.",
+        exit_on_error=False,
         default_config_files=[str(recipe_path(recipe))] if recipe else [],
     )
     parser.add_argument("recipe", help="a packaged recipe (g2p-en), or a YAML file")

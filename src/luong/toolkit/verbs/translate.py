@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from io import BufferedReader
@@ -16,8 +17,6 @@ from luong.toolkit.errors import ToolkitError, UsageError
 from luong.toolkit.streams import Line, Process
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
-
     from luong.seq2seq.search import Decoding
     from luong.toolkit.translating import Translation, Translator
 
@@ -28,7 +27,7 @@ _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 def run(argv: Sequence[str]) -> None:
     """luong translate MODEL [TEXT ...] [< lines]"""
     parser = _parser()
-    arguments = parser.parse_args(terminal.options_first(parser, argv))
+    arguments = parser.parse_intermixed_args(list(argv))
     _check(arguments)
     process = Process.here()
     if process.size > 1 and not (arguments.input and arguments.output):
@@ -56,7 +55,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def _parser() -> ArgumentParser:
-    parser = terminal.parser(
+    parser = terminal.Parser(
         "translate", "A line out for every line in, in order; a blank line for a blank one."
     )
     add_model(parser)
@@ -141,9 +140,9 @@ def load(arguments: Namespace) -> Translator:
 
 def check_positive(arguments: Namespace, *names: str) -> None:
     for name in names:
-        if arguments[name] < 1:
+        if getattr(arguments, name) < 1:
             flag = name.replace("_", "-")
-            raise UsageError(f"--{flag}: expected at least 1, got {arguments[name]}")
+            raise UsageError(f"--{flag}: expected at least 1, got {getattr(arguments, name)}")
 
 
 def _check(arguments: Namespace) -> None:
@@ -154,7 +153,7 @@ def _check(arguments: Namespace) -> None:
         raise UsageError("--n-best and --alignments need --format tsv or --format jsonl")
     if arguments.format == "tsv" and arguments.alignments == "matrix":
         raise UsageError("--alignments matrix needs --format jsonl")
-    given = [name for name in _SAMPLING if arguments[name] is not None]
+    given = [name for name in _SAMPLING if getattr(arguments, name) is not None]
     if given and not arguments.sample:
         raise UsageError(f"--{given[0].replace('_', '-')} needs --sample")
     if arguments.dictionary and not arguments.replace_unknown:
@@ -166,9 +165,13 @@ def _decoding(arguments: Namespace) -> Decoding:
 
     names = ("beam", "n_best", "length_penalty", *_LIMITS)
     try:
-        given = {name: arguments[name] for name in _SAMPLING if arguments[name] is not None}
+        given = {
+            name: getattr(arguments, name)
+            for name in _SAMPLING
+            if getattr(arguments, name) is not None
+        }
         sampling = Sampling(**given)
-        settings = {name: arguments[name] for name in names}
+        settings = {name: getattr(arguments, name) for name in names}
         return Decoding(**settings, sampling=sampling if arguments.sample else None)
     except ValueError as error:
         field, _, reason = str(error).partition(":")
