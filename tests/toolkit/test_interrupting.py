@@ -30,7 +30,7 @@ from training_runs import (
     whole_run,
 )
 
-from luong.toolkit import checkpoints, learning, runs, training
+from luong.toolkit import files, learning, runs, training
 from luong.toolkit.config import Config
 from luong.toolkit.errors import ToolkitError
 
@@ -113,7 +113,7 @@ MOMENTS = {
     "before the first checkpoint": (learning.Learner, "update", 2),
     "in a step": (learning, "cross_entropy", 5),
     "in a validation": (training, "validate", 1),
-    "while a checkpoint is written": (checkpoints, "_sync", 9),
+    "while a checkpoint is written": (files, "_sync", 9),
     "between a checkpoint and what it publishes": (runs, "publish", 2),
     "before the last is published": (runs, "publish", 4),
 }
