@@ -43,7 +43,7 @@ def run(argv: Sequence[str]) -> None:
         "--join", choices=JOINS, help=f"how to join directions; the default is {JOINS[-1]}"
     )
     parser.add_argument("--batch-size", type=int, default=64, help="pairs at a time, at most")
-    arguments = parser.parse_intermixed_args(list(argv))
+    arguments = parser.parse_args(list(argv))
     if arguments.threshold is not None and not 0 < arguments.threshold <= 1:
         raise UsageError(f"--threshold: expected above 0, up to 1, got {arguments.threshold}")
     if arguments.batch_size < 1:

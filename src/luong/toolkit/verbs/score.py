@@ -25,7 +25,7 @@ def run(argv: Sequence[str]) -> None:
     parser.add_argument("--source", type=Path, required=True, help="a file of sources, one a line")
     parser.add_argument("--target", type=Path, required=True, help="a file of their targets")
     parser.add_argument("--json", action="store_true", help="print JSON, symbol by symbol")
-    arguments = parser.parse_intermixed_args(list(argv))
+    arguments = parser.parse_args(list(argv))
     check_positive(arguments, "batch_size")
 
     from luong.toolkit import corpus
