@@ -37,6 +37,17 @@ VERBS = ("train", "translate", "align", "score", "evaluate", "plot", "check")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; errors are one line on stderr. Returns the exit status."""
+    status = _status(argv)
+    if "LOCAL_RANK" in os.environ:
+        # A process of torchrun, whose exit would take down threads of gloo that now and then are
+        # still at it: "terminate called without an active exception", after all was done.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status
+
+
+def _status(argv: Sequence[str] | None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in argv
     argv = [argument for argument in argv if argument != "--debug"]
