@@ -143,6 +143,8 @@ class Formulas:
         factor = self.p.get(f"{name}.gain", 1.0)
         name = f"{name}.score" if f"{name}.gain" in self.p else name
         kind = self.shape["score"]
+        if kind == "none":
+            return None
         if kind in ("dot", "scaled_dot"):
             return factor * (key @ h) / (math.sqrt(len(h)) if kind == "scaled_dot" else 1)
         weight = self.p[f"{name}.weight"]

@@ -88,6 +88,8 @@ def test_logits_and_weights_are_those_of_the_formulas(
         {"encoder_size": 5, "bidirectional": False, "input_feeding": True},
         {"tied_embeddings": True, "embedding_size": 6},
         {"learned_scale": True, "window": "local_m", "half_width": 1},
+        {"score": "none"},
+        {"score": "none", "input_feeding": True, "attend_end": True},
     ],
 )
 @torch.no_grad()
@@ -316,7 +318,7 @@ def test_what_the_weights_are_about() -> None:
     ("shape", "message"),
     [
         ({"hidden_size": 7}, "hidden_size: expected an even number for two directions, got 7"),
-        ({"score": "best"}, r"score: expected one of dot, .*, got 'best'"),
+        ({"score": "best"}, r"score: expected one of none, dot, .*, got 'best'"),
         ({"cell": "rnn"}, "cell: expected one of lstm, gru, got 'rnn'"),
         ({"window": "local"}, "window: expected one of global, local_m, local_p, got 'local'"),
         ({"window": "local_m"}, "half_width: expected a whole number, 0 or more, got None"),

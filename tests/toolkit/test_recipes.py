@@ -76,6 +76,7 @@ def test_the_paper_is_as_it_says(tmp_path: Path) -> None:
         ({"location_length": 0}, "location_length: expected at least 1, got 0"),
         ({"window": "local_m"}, "half_width: expected at least 1, .*window local_m, got None"),
         ({"window": "local_p", "half_width": 0}, "half_width: expected at least 1, .*, got 0"),
+        ({"score": "none", "window": "local_m"}, "window: expected global, with model.score none"),
         ({"half_width": 5}, "half_width: expected null, with model.window global, got 5"),
         ({"tied_embeddings": True}, "embedding_size: expected 256, .*tied_embeddings true, got"),
         ({"dropout": 1.0}, "dropout: expected from 0 to below 1, got 1.0"),

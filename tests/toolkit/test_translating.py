@@ -135,12 +135,12 @@ def test_a_prefix_is_kept(translator: Translator) -> None:
         translator.search(["a"], Decoding(), prefix="a q")
 
 
-def unknowing(seed: int = 0) -> Translator:
+def unknowing(seed: int = 0, **shape: str) -> Translator:
     """A model of words that puts out unknown symbols now and then."""
     torch.manual_seed(seed)
     source = Vocabulary.build(Side("words", lowercase=True), ["the cat sat"])
     target = Vocabulary.build(Side("words"), ["le chat"])
-    model = Seq2Seq(len(source), len(target), embedding_size=6, hidden_size=8).eval()
+    model = Seq2Seq(len(source), len(target), embedding_size=6, hidden_size=8, **shape).eval()
     for parameter in model.parameters():
         torch.nn.init.uniform_(parameter, -2, 2)
     model.decoder.output.weight.data[UNKNOWN] += 0.5
@@ -170,6 +170,17 @@ def test_unknown_words_are_replaced_by_what_they_attend_to_as_it_is_written(seed
             for token, word, other in zip(plain.tokens, attended, expected, strict=True)
         ]
         assert copied.score == plain.score
+
+
+def test_what_attends_to_nothing_has_no_links_and_keeps_its_unknown_words() -> None:
+    translator = unknowing(score="none")
+    before, after = (
+        translator.search(["the cat"], Decoding(beam=4, n_best=4), replace_unknown=dictionary)[0]
+        for dictionary in (None, {})
+    )
+    assert any("<unk>" in output.tokens for output in before)
+    assert [output.tokens for output in after] == [output.tokens for output in before]
+    assert all(output.alignment == [] for output in after)
 
 
 def test_an_ensemble_of_one_model_is_that_model(model: Path, translator: Translator) -> None:

@@ -46,7 +46,8 @@ class Seq2Seq(nn.Module):
         bidirectional: whether the encoder reads in both directions, each with half of encoder_size.
         reverse_source: whether the encoder reads the last symbol first.
         attend_end: whether the source's END is attended, and counted as a position.
-        score: "dot", "scaled_dot", "general", "concat" or "location".
+        score: "dot", "scaled_dot", "general", "concat" or "location"; "none": nothing is attended,
+            c_t is zero (the paper's baseline, which has no h~_t, predicts from h_t itself).
         learned_scale: whether the score gets a learned factor (`luong.Scaled`).
         location_length: positions that the score "location" knows; later ones are not attended.
         window: "global", "local_m" or "local_p".
@@ -87,6 +88,7 @@ class Seq2Seq(nn.Module):
         super().__init__()
         memory_size = hidden_size if encoder_size is None else encoder_size
         self.attend_end = attend_end
+        self.attends = score != "none"
         self.encoder = Encoder(
             source_symbols,
             embedding_size,
@@ -146,6 +148,8 @@ class Seq2Seq(nn.Module):
             lengths = lengths + 1
         else:
             states = states[:, :-1]
+        if not self.attends:
+            lengths = torch.zeros_like(lengths)
         memory = self.decoder.attention.prepare(states, lengths=lengths)
         return memory, self.decoder.first(self.bridge(last))
 
@@ -166,12 +170,13 @@ class Seq2Seq(nn.Module):
 
 def make_score(name: str, query_size: int, key_size: int, location_length: int) -> Score:
     """The score of that name."""
-    if name in ("dot", "scaled_dot") and query_size != key_size:
+    if name in ("none", "dot", "scaled_dot") and query_size != key_size:
         raise ValueError(
             f"encoder_size: expected hidden_size = {query_size} with the score {name}, "
             f"got {key_size}"
         )
     scores: dict[str, Callable[[], Score]] = {
+        "none": ScaledDot,  # of nothing
         "dot": Dot,
         "scaled_dot": ScaledDot,
         "general": lambda: General(query_size, key_size),

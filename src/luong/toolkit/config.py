@@ -97,7 +97,7 @@ class Model:
         bidirectional: whether the encoder reads in both directions, each with half of encoder_size.
         reverse_source: whether the encoder reads the last symbol first.
         attend_end: whether the decoder may attend to the end of the source.
-        score: the attention's score function.
+        score: the attention's score function; none attends to nothing, for comparison.
         learned_scale: whether the score gets a learned factor, initially 1.
         location_length: for score location, positions it knows; later ones are not attended.
         window: the part of the source that is attended; local_m moves on with the target, local_p
@@ -119,7 +119,7 @@ class Model:
     bidirectional: bool = True
     reverse_source: bool = False
     attend_end: bool = False
-    score: Literal["dot", "scaled_dot", "general", "concat", "location"] = "general"
+    score: Literal["none", "dot", "scaled_dot", "general", "concat", "location"] = "general"
     learned_scale: bool = False
     location_length: int = 100
     window: Literal["global", "local_m", "local_p"] = "global"
@@ -139,6 +139,8 @@ class Model:
         self._require("init_range", "null, or above 0 and finite", positive)
         self._require_fitting_sizes()
         width = self.half_width
+        fits = self.score != "none" or self.window == "global"
+        self._require("window", "global, with model.score none", fits)
         if self.window == "global":
             self._require("half_width", "null, with model.window global", width is None)
         else:
@@ -151,7 +153,7 @@ class Model:
         self._require(name, "at least 1", size >= 1)
         even = not self.bidirectional or size % 2 == 0
         self._require(name, "an even number, with model.bidirectional true", even)
-        if self.score in ("dot", "scaled_dot"):
+        if self.score in ("none", "dot", "scaled_dot"):
             expected = f"{self.hidden_size}, the hidden_size, with model.score {self.score}"
             self._require(name, expected, size == self.hidden_size)
         if self.tied_embeddings:

@@ -48,9 +48,7 @@ class Translation(NamedTuple):
     @property
     def alignment(self) -> list[tuple[int, int]]:
         """(source, target) positions: each piece of the output with the piece it attended most."""
-        if not self.source:
-            return []
-        return [(j, i) for i, j in enumerate(self.weights.argmax(1).tolist())]
+        return [(j, i) for i, j in enumerate(_attended(self.weights)) if j is not None]
 
 
 class Score(NamedTuple):
@@ -245,12 +243,22 @@ class Translator:
     ) -> list[str]:
         """`target` with source words, as they were written, for what is unknown."""
         spans = self.source.tokenizer.encode(line, add_special_tokens=False).offsets
-        attended = found.weights.argmax(1).tolist()
-        raw = [line[slice(*spans[j])] for j in attended]
+        raw = [None if j is None else line[slice(*spans[j])] for j in _attended(found.weights)]
         return [
-            dictionary.get(word, word) if symbol == UNKNOWN else piece
+            piece if word is None or symbol != UNKNOWN else dictionary.get(word, word)
             for word, symbol, piece in zip(raw, found.symbols, target, strict=True)
         ]
+
+
+def _attended(weights: Tensor) -> list[int | None]:
+    """The position of largest weight in each row of `weights` (n, m); None in a row of zeros."""
+    if not weights.shape[1]:
+        return [None] * len(weights)
+    best = weights.max(1)
+    return [
+        j if weight > 0 else None
+        for weight, j in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    ]
 
 
 def default_device() -> str:
