@@ -13,12 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import Run, spell
-from luong.seq2seq.model import START
+from luong.seq2seq import Seq2Seq
+from luong.seq2seq.model import START, UNKNOWN
 from luong.toolkit import batches, evaluating, measures
+from luong.toolkit.config import Side
 from luong.toolkit.corpus import Pair
 from luong.toolkit.errors import ToolkitError, UsageError
 from luong.toolkit.measures import EDIT_RATES, Answer, Measurement, Text, measure
 from luong.toolkit.translating import Translator
+from luong.toolkit.vocabulary import Vocabulary
 
 OUTPUTS = [
     "the cat sat on the mat .",
@@ -174,6 +177,47 @@ def test_perplexity_symbol_by_symbol(model: Path) -> None:
             assert found.of(np.array([row])) == pytest.approx(
                 math.exp(sum(own) / len(own)), rel=1e-4
             )
+
+
+def test_an_ensemble_of_the_same_model_is_that_model(run: Run, model: Path) -> None:
+    command = ("evaluate", model, "--metrics", "wer,perplexity", "--beam", 2, "--json")
+    alone, both = (json.loads(run(*command, *more).stdout) for more in ((), ("--ensemble", model)))
+    assert both == alone | {"perplexity": pytest.approx(alone["perplexity"], rel=1e-5)}
+
+
+def test_an_ensemble_is_not_its_first_model() -> None:
+    pairs = [Pair("the cat", "le chat"), Pair("cat", "chat")]
+    one, two = random_translator(1), random_translator(2)
+    both = Translator(one.model, one.source, one.target, [two.model])
+    losses = [[-s.score for s in t.score(*zip(*pairs, strict=True))] for t in (both, one)]
+    assert losses[0] != pytest.approx(losses[1], rel=1e-3)
+    symbols = 3 + 2
+    assert evaluating.perplexity(both, pairs).of() == pytest.approx(
+        math.exp(sum(losses[0]) / symbols), rel=1e-5
+    )
+
+
+def test_unknown_words_count_as_what_replaces_them() -> None:
+    translator = random_translator(0)
+    translator.model.decoder.output.weight.data[UNKNOWN] += 5
+    pairs = [Pair("the cat", "le chat")]
+    (plain,) = evaluating.answers(translator, pairs)
+    assert "<unk>" in plain.output.pieces
+    dictionary = {"the": "le", "cat": "chat"}
+    (replaced,) = evaluating.answers(translator, pairs, replace_unknown=dictionary)
+    assert "<unk>" not in replaced.output.pieces
+    assert {"le", "chat"} & {*replaced.output.pieces}
+
+
+def random_translator(seed: int) -> Translator:
+    torch.manual_seed(seed)
+    source, target = (
+        Vocabulary.build(Side("words"), [line]) for line in ("the cat sat", "le chat")
+    )
+    model = Seq2Seq(len(source), len(target), embedding_size=6, hidden_size=8).eval()
+    for parameter in model.parameters():
+        torch.nn.init.uniform_(parameter, -1, 1)
+    return Translator(model, source, target)
 
 
 def test_a_translator(model: Path) -> None:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import torch
-from torch.nn import functional as F
-
-from luong.seq2seq.model import PAD, UNKNOWN
-from luong.toolkit import batches
-from luong.toolkit.batches import Example
+from luong.seq2seq.model import UNKNOWN
+from luong.seq2seq.search import Decoding
 from luong.toolkit.corpus import Pair
 from luong.toolkit.measures import Answer, Measurement, Text, measure
 from luong.toolkit.measures import perplexity as perplexity_of
-from luong.toolkit.translating import Translation, Translator
+from luong.toolkit.translating import Translator
 from luong.toolkit.vocabulary import SPECIAL, Vocabulary
 
 
@@ -31,7 +27,7 @@ class Evaluation(NamedTuple):
 def evaluate(translator: Translator, pairs: Sequence[Pair], **options: Any) -> Evaluation:
     """Translate the sources of `pairs` and compare with their targets.
 
-    `options` are those of `Translator.translate`.
+    `options` are those of `answers`.
     """
     found = answers(translator, pairs, **options)
     return Evaluation(
@@ -48,11 +44,16 @@ def of_sentences(translator: Translator) -> bool:
     return " " not in translator.source.split("a b")
 
 
-def answers(translator: Translator, pairs: Iterable[Pair], **options: Any) -> list[Answer]:
-    """What the model puts out for each distinct source of `pairs`, beside all its references."""
+def answers(
+    translator: Translator, pairs: Iterable[Pair], *, beam: int = 1, **options: Any
+) -> list[Answer]:
+    """What the model puts out for each distinct source of `pairs`, beside all its references.
+
+    `options` are those of `Translator.search`.
+    """
     references = group(translator.target, pairs)
-    outputs: list[Translation] = translator.translate(list(references), **options)
-    texts = [Text(output.text, output.target) for output in outputs]
+    found = translator.search(list(references), Decoding(beam=beam), **options)
+    texts = [Text(best.text, best.target) for best, *_ in found]
     return beside(translator, references, dict(zip(references, texts, strict=True)))
 
 
@@ -87,23 +88,12 @@ def group(vocabulary: Vocabulary, pairs: Iterable[Pair]) -> dict[str, list[Text]
     return references
 
 
-@torch.inference_mode()
-def perplexity(translator: Translator, pairs: Sequence[Pair], batch_size: int = 64) -> Measurement:
+def perplexity(translator: Translator, pairs: Sequence[Pair], batch_size: int = 256) -> Measurement:
     """The perplexity of the targets, as a measure of the distinct sources, in their order."""
-    model = translator.model.eval()
-    sources = translator.source.encode([pair.source for pair in pairs])
-    targets = translator.target.encode([pair.target for pair in pairs])
-    order = sorted(range(len(pairs)), key=lambda k: (len(sources[k]), len(targets[k])))
-    losses = {pair.source: (0.0, 0) for pair in pairs}
-    for start in range(0, len(order), batch_size):
-        chunk = order[start : start + batch_size]
-        batch = batches.collate([Example(sources[k], targets[k]) for k in chunk])
-        batch = batch.to(translator.device)
-        logits = model(batch.source, batch.lengths, batch.previous).float()
-        each = F.cross_entropy(
-            logits.transpose(1, 2), batch.target, ignore_index=PAD, reduction="none"
-        )
-        for k, loss in zip(chunk, each.double().sum(1).tolist(), strict=True):
-            total, symbols = losses[pairs[k].source]
-            losses[pairs[k].source] = total + loss, symbols + len(targets[k])
+    sources, targets = zip(*pairs, strict=True)
+    losses = dict.fromkeys(sources, (0.0, 0))
+    scores = translator.score(sources, targets, batch_size=batch_size)
+    for source, found in zip(sources, scores, strict=True):
+        loss, symbols = losses[source]
+        losses[source] = loss - found.score, symbols + len(found.steps)
     return perplexity_of(losses.values())

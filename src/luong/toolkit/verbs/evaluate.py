@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from luong.toolkit import terminal
 from luong.toolkit.errors import ToolkitError, UsageError
+from luong.toolkit.verbs.translate import add_model, add_unknown, dictionary, load
 
 if TYPE_CHECKING:
     from luong.toolkit.corpus import Pair
@@ -25,7 +26,7 @@ def run(argv: Sequence[str]) -> None:
     """luong evaluate MODEL | --hypotheses FILE --target FILE | --alignments FILE --gold FILE"""
     arguments = _parser().parse_args(list(argv))
     arguments.target = [Path(name) for name in arguments.target or ()]
-    for name in ("beam", "by_length", "bootstrap"):
+    for name in ("beam", "by_length", "bootstrap", "batch_size"):
         if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
             flag = name.replace("_", "-")
             raise UsageError(f"--{flag}: expected at least 1, got {getattr(arguments, name)}")
@@ -42,8 +43,8 @@ def _parser() -> ArgumentParser:
         "elsewhere (--hypotheses). Lines with the same source are references of one: the closest "
         "counts. With --gold, the alignment error rate of a model, or of --alignments.",
     )
+    add_model(parser, nargs="?")
     add = parser.add_argument
-    add("model", type=Path, nargs="?", help="the folder of a trained model")
     add("--data", help="a corpus as in a recipe; the default is the recipe's test")
     add("--source", type=Path, help="a file of sources, one a line")
     add(
@@ -55,6 +56,7 @@ def _parser() -> ArgumentParser:
     add("--tokenize", help="sacreBLEU's tokenizer, for BLEU; the default is 13a")
     add("--lowercase", action="store_true", help="BLEU, chrF and TER without regard to case")
     add("--beam", type=int, help="beam width; the default is that of luong translate")
+    add_unknown(parser)
     add("--by-length", type=int, metavar="N", help="break down by source length, in N ranges")
     add("--bootstrap", type=int, metavar="N", help="95 %% confidence intervals from N samples")
     add("--seed", type=int, default=1, help="of the bootstrap")
@@ -70,6 +72,8 @@ def _alignments(arguments: Namespace) -> None:
         raise UsageError("links are measured against --gold: give it, and a model or --alignments")
     if arguments.model and (not arguments.source or len(arguments.target) != 1):
         raise UsageError("to align, a model needs --source FILE --target FILE")
+    if arguments.ensemble:
+        raise UsageError("--ensemble: alignments are those of one model")
 
     from luong.toolkit import links
     from luong.toolkit.corpus import lines
@@ -79,10 +83,9 @@ def _alignments(arguments: Namespace) -> None:
         found = [links.read(line, f"{name}:{number}") for number, line in file]
     else:
         from luong.toolkit import aligning
-        from luong.toolkit.translating import Translator
 
         name, pairs = str(arguments.source), aligning.read(arguments.source, arguments.target[0])
-        found = [*aligning.align(Translator.load(arguments.model), pairs)]
+        found = [*aligning.align(load(arguments), pairs)]
     gold = [
         links.read_gold(line, f"{arguments.gold}:{number}", arguments.gold_base)
         for number, line in enumerate(lines(arguments.gold), 1)
@@ -146,17 +149,17 @@ def _translated(arguments: Namespace) -> tuple[str, list[Answer], list[Measureme
         raise UsageError("give --data, or --source and --target")
 
     from luong.toolkit import evaluating
-    from luong.toolkit.translating import Translator
 
-    translator = Translator.load(arguments.model)
+    options = {"replace_unknown": dictionary(arguments), "batch_size": arguments.batch_size}
+    options |= {} if arguments.beam is None else {"beam": arguments.beam}
+    translator = load(arguments)
     kind = arguments.lines or ("sentences" if evaluating.of_sentences(translator) else "words")
     names = _chosen(arguments.metrics or DEFAULTS[kind], [*NAMES, *PLAIN])
     data, pairs = _pairs(arguments)
-    options = {} if arguments.beam is None else {"beam": arguments.beam}
     found = evaluating.answers(translator, pairs, **options)
     measurements = _measured(arguments, [n for n in names if n != "perplexity"], found, kind)
     if "perplexity" in names:
-        measurements.append(evaluating.perplexity(translator, pairs))
+        measurements.append(evaluating.perplexity(translator, pairs, arguments.batch_size))
     return data, found, measurements
 
 

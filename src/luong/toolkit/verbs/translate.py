@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from io import BufferedReader
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 from luong.toolkit import streams, terminal
 from luong.toolkit.errors import ToolkitError, UsageError
@@ -36,7 +36,7 @@ def run(argv: Sequence[str]) -> None:
     options = {
         "decoding": decoding,
         "prefix": terminal.checked(arguments.prefix),
-        "replace_unknown": _dictionary(arguments),
+        "replace_unknown": dictionary(arguments),
         "max_source": arguments.max_source_length,
         "batch_size": arguments.batch_size,
     }
@@ -75,8 +75,7 @@ def _parser() -> ArgumentParser:
         choices=("pharaoh", "matrix"),
         help="pharaoh: source-target links from 0, as 0-0 1-2; matrix: all weights (jsonl)",
     )
-    add("--replace-unknown", action="store_true", help="put source words for unknown symbols")
-    add("--dictionary", type=Path, help="or what lines source<TAB>target of a file have for them")
+    add_unknown(parser)
     add("--max-source-length", type=int, default=1000, help="symbols of a line that are read")
     _add_search(parser)
     return parser
@@ -105,10 +104,10 @@ def _add_search(parser: ArgumentParser) -> None:
     add("--seed", type=int, help="the same seed draws the same (1)")
 
 
-def add_model(parser: ArgumentParser) -> None:
+def add_model(parser: ArgumentParser, nargs: Literal["?"] | None = None) -> None:
     """The options that name a model, and how it runs."""
     add = parser.add_argument
-    add("model", type=Path, help="the folder of a trained model")
+    add("model", type=Path, nargs=nargs, help="the folder of a trained model")
     add(
         "--ensemble",
         action="append",
@@ -119,6 +118,13 @@ def add_model(parser: ArgumentParser) -> None:
     add("--batch-size", type=int, default=256, help="lines at a time, at most")
     add("--device", help="cpu, cuda, cuda:1, ...; the default is a GPU where there is one")
     add("--bf16", action="store_true", help="compute in bfloat16, which is less exact")
+
+
+def add_unknown(parser: ArgumentParser) -> None:
+    """The options of unknown words."""
+    add = parser.add_argument
+    add("--replace-unknown", action="store_true", help="put source words for unknown symbols")
+    add("--dictionary", type=Path, help="or what lines source<TAB>target of a file have for them")
 
 
 def load(arguments: Namespace) -> Translator:
@@ -156,8 +162,6 @@ def _check(arguments: Namespace) -> None:
     given = [name for name in _SAMPLING if getattr(arguments, name) is not None]
     if given and not arguments.sample:
         raise UsageError(f"--{given[0].replace('_', '-')} needs --sample")
-    if arguments.dictionary and not arguments.replace_unknown:
-        raise UsageError("--dictionary needs --replace-unknown")
 
 
 def _decoding(arguments: Namespace) -> Decoding:
@@ -178,8 +182,10 @@ def _decoding(arguments: Namespace) -> Decoding:
         raise UsageError(f"--{field.replace('_', '-')}:{reason}") from error
 
 
-def _dictionary(arguments: Namespace) -> Mapping[str, str] | None:
+def dictionary(arguments: Namespace) -> Mapping[str, str] | None:
     """Source words and what stands for them; of several lines for a word the first counts."""
+    if arguments.dictionary and not arguments.replace_unknown:
+        raise UsageError("--dictionary needs --replace-unknown")
     if not arguments.replace_unknown:
         return None
     path: Path | None = arguments.dictionary
