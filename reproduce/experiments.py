@@ -1,0 +1,179 @@
+"""The tables of docs/results.md, as commands of luong."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import sources
+from lab import Lab
+
+Flags = tuple[object, ...]
+# the tutorial's sizes and ten epochs; then what did best on the dev part
+DOT: Flags = (
+    *("--model.score", "dot", "--model.window", "global", "--model.half_width", "null"),
+    *("--model.embedding_size", 100, "--model.hidden_size", 100, "--model.dropout", 0),
+    *("--training.label_smoothing", 0, "--training.average", 0, "--training.updates", 1560),
+    *("--training.validate_every", 156),
+)
+BEST: Flags = ()
+PARTS = ("train", "dev", "test")
+DROPOUT = ("--model.dropout", 0.2)
+SMALL = "luong2015-small.yaml"
+MEDIUM = ("arm_e", "bul", "dut", "fre", "geo", "hbs_latn", "hun", "jpn_hira", "kor", "vie_hanoi")
+LANGUAGES = (*MEDIUM, "eng_us")
+
+
+def cmudict(lab: Lab) -> None:
+    """Global, local-m and local-p with the general score, and the three together."""
+    sources.cmudict(lab.files("cmudict"), lab.out / "data")
+    shapes = {"global": window("global"), "local-p": window("local_p", 4)}
+    shapes["local-m"] = window("local_m", 4)
+    data = corpora(*(f"data/{part}.tsv" for part in PARTS))
+    evaluate = ("--beam", 5, "--metrics", "wer,per", "--json")
+    for name in lab.chosen(shapes):
+        seed = [*shapes].index(name) + 1
+        lab.train(name, "g2p-en-best", *data, *shapes[name], "--training.seed", seed)
+        lab.result(f"{name}.json", "evaluate", name, *evaluate)
+    if not lab.only:
+        first, *others = shapes
+        more = [flag for other in others for flag in ("--ensemble", other)]
+        lab.result("ensemble.json", "evaluate", first, *more, *evaluate)
+
+
+def sigmorphon2021(lab: Lab) -> None:
+    """Ten languages of 8,000 words, and English of 33,344."""
+    files = lab.files("sigmorphon2021")
+    copy(files, lab.out / "data")
+    for language in lab.chosen(LANGUAGES):
+        data = corpora(*(f"data/{language}_{part}.tsv" for part in PARTS))
+        lab.train(language, "g2p-sigmorphon", *data)
+        lab.result(f"{language}.json", "evaluate", language, "--beam", 5, "--json")
+
+
+def greek_english(lab: Lab) -> None:
+    """Alignment error rates of both directions and of both joined."""
+    sources.greek_english(lab.files("greek-english"), lab.out / "data")
+    shapes = {"global": window("global"), "local-m": window("local_m", 10)}
+    shapes["local-p"] = window("local_p", 10)
+    sides = {"grc-en": ("data/grc.txt", "data/en.txt"), "en-grc": ("data/en.txt", "data/grc.txt")}
+    for name in lab.chosen(shapes):
+        for direction in sides:
+            train, dev = (f"data/{direction}{part}.tsv" for part in ("", ".dev"))
+            data = ("--data.train", train, "--data.dev", dev)
+            lab.train(f"{name}-{direction}", "align-small", *data, *shapes[name])
+        forward, backward = (f"{name}-{direction}" for direction in sides)
+        found = {
+            "grc-en": (forward, *side_flags(*sides["grc-en"])),
+            "joined": (forward, "--reverse", backward, *side_flags(*sides["grc-en"])),
+        }
+        for kind, arguments in found.items():
+            links = lab.result(f"{name}-{kind}.links", "align", *arguments)
+            evaluate = ("evaluate", "--alignments", links.name, "--gold", "data/gold.txt")
+            lab.result(f"{name}-{kind}.json", *evaluate, "--json")
+
+
+def nmt_tips(lab: Lab) -> None:
+    """The dot score with input feeding at the tutorial's size, and the best we have; test BLEU.
+
+    Unknown words stay, or become the source word attended most, or what the training corpus,
+    aligned by the model itself, has for that word.
+    """
+    copy(lab.files("nmt-tips"), lab.out / "data")
+    shapes: dict[str, Flags] = {"dot": DOT, "best": BEST}
+    for name in lab.chosen(shapes):
+        lab.train(name, "translate-small", *parallel("ja", "en"), *shapes[name])
+        translations(lab, name, "ja", "en", beams=(1, 10))
+
+
+def ablation(lab: Lab) -> None:
+    """The paper's Tables 1 and 4 in small, from Japanese: perplexity and BLEU of the test part."""
+    copy(lab.files("small-parallel-enja"), lab.out / "data")
+    copy({SMALL: Path(__file__).parent / SMALL}, lab.out)
+    steps: dict[str, Flags] = {
+        "base": ("--model.score", "none", "--model.reverse_source", "false"),
+        "reverse": ("--model.score", "none"),
+        "dropout": ("--model.score", "none", *DROPOUT),
+        "attention": ("--model.score", "location", *DROPOUT),
+    }
+    for score in ("location", "dot", "general", "concat"):
+        for name, shape in {
+            "global": window("global"),
+            "local-m": window("local_m", 4),
+            "local-p": window("local_p", 4),
+        }.items():
+            flags = ("--model.score", score, *shape, "--model.input_feeding", "true", *DROPOUT)
+            steps[f"{name}-{score}"] = flags
+    for name in lab.chosen(steps):
+        lab.train(name, SMALL, *parallel("ja", "en"), *steps[name])
+        translations(lab, name, "ja", "en", beams=(5,))
+
+
+def translations(lab: Lab, name: str, source: str, target: str, beams: Iterable[int]) -> None:
+    """BLEU of the test corpus with unknown words as they are, and replaced in two ways."""
+    sides = [f"data/train.{side}" for side in (source, target)]
+    links = lab.result(f"{name}.links", "align", name, *side_flags(*sides))
+    words = lab.out / f"{name}.dictionary.tsv"
+    dictionary(links, *(lab.out / side for side in sides), words)
+    unknown: dict[str, Flags] = {
+        "": (),
+        "-copied": ("--replace-unknown",),
+        "-looked-up": ("--replace-unknown", "--dictionary", words.name),
+    }
+    for beam in beams:
+        for kind, flags in unknown.items():
+            evaluate = ("evaluate", name, "--beam", beam, "--tokenize", "none", *flags)
+            metrics = ("--metrics", "bleu,perplexity", "--json")
+            lab.result(f"{name}-beam{beam}{kind}.json", *evaluate, *metrics)
+
+
+def dictionary(links: Path, source: Path, target: Path, out: Path) -> None:
+    """For each source word the target word that it is linked with most often."""
+    counts = dict[str, Counter[str]]()
+    texts = (path.read_text(encoding="utf-8").split("\n") for path in (source, target, links))
+    for one, other, linked in zip(*texts, strict=True):
+        words = one.split(), other.split()
+        for link in linked.split():
+            i, j = map(int, link.split("-"))
+            counts.setdefault(words[0][i], Counter())[words[1][j]] += 1
+    lines = (f"{word}\t{found.most_common(1)[0][0]}\n" for word, found in sorted(counts.items()))
+    out.write_text("".join(lines), encoding="utf-8")
+
+
+def parallel(source: str, target: str) -> Flags:
+    """The flags that name the parts of a parallel text in data/."""
+    return corpora(*(f"data/{part}.{source},data/{part}.{target}" for part in PARTS))
+
+
+def window(name: str, half_width: int | None = None) -> Flags:
+    """The flags of a window."""
+    width = "null" if half_width is None else half_width
+    return ("--model.window", name, "--model.half_width", width)
+
+
+def corpora(train: str, dev: str, test: str) -> Flags:
+    """The flags that name the corpora."""
+    return ("--data.train", train, "--data.dev", dev, "--data.test", test)
+
+
+def side_flags(source: str, target: str) -> Flags:
+    """The flags that name the sides of a parallel text."""
+    return ("--source", source, "--target", target)
+
+
+def copy(files: dict[str, Path], folder: Path) -> None:
+    """Copy files into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, path in files.items():
+        shutil.copyfile(path, folder / name)
+
+
+EXPERIMENTS: dict[str, Callable[[Lab], None]] = {
+    "cmudict": cmudict,
+    "sigmorphon2021": sigmorphon2021,
+    "greek-english": greek_english,
+    "nmt-tips": nmt_tips,
+    "ablation": ablation,
+}
