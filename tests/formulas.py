@@ -18,7 +18,8 @@ class Formulas:
     """A model's weights, by their names, in formulas that know nothing of its code.
 
     `run` gives logits (n, target symbols) and weights (n, m), and leaves the decoder's last states
-    in `states`. `drop` is what dropout does.
+    in `states`, and in `posterior` the weights given the symbols `following` (n, m). `drop` is what
+    dropout does.
     """
 
     def __init__(
@@ -35,12 +36,14 @@ class Formulas:
             "window": "global",
         } | shape
 
-    def run(self, source: list[int], previous: list[int]) -> tuple[Tensor, Tensor]:
+    def run(
+        self, source: list[int], previous: list[int], following: list[int] | None = None
+    ) -> tuple[Tensor, Tensor]:
         keys, last = self.encoder(source)
         keys = keys if self.shape.get("attend_end") else keys[:-1]
         self.states = self.bridge(last)
         fed = torch.zeros_like(self.states[0][0])  # h~ of step 0
-        logits, weights = [], []
+        logits, weights, posterior = [], [], []
         for t, symbol in enumerate(previous):
             x = self.drop(self.p["decoder.embedding.weight"][symbol])
             x = torch.cat([x, fed]) if self.shape.get("input_feeding") else x
@@ -49,12 +52,23 @@ class Formulas:
                 x = self.drop(self.states[i][0])
             attended = self.weights(x, keys, t)
             context = sum((a * key for a, key in zip(attended, keys, strict=True)))
-            fed = torch.tanh(self.p["decoder.attentional.weight"] @ torch.cat([context, x]))
-            tied = self.shape.get("tied_embeddings")
-            output = self.p[f"decoder.{'embedding' if tied else 'output'}.weight"]
-            logits.append(output @ self.drop(fed))
+            each = [self.predict(key, x)[1].softmax(0) for key in keys]
+            fed, found = self.predict(context, x)
+            logits.append(found)
             weights.append(torch.stack(attended))
+            if following:  # Bayes' rule
+                y = following[t]
+                joint = [a * p[y] for a, p in zip(attended, each, strict=True)]
+                posterior.append(torch.stack(joint) / (sum(joint) or 1.0))
+        self.posterior = torch.stack(posterior) if following else None
         return torch.stack(logits), torch.stack(weights)
+
+    def predict(self, context: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Equations 5 and 6: h~ and the logits."""
+        h = torch.tanh(self.p["decoder.attentional.weight"] @ torch.cat([context, hidden]))
+        tied = self.shape.get("tied_embeddings")
+        output = self.p[f"decoder.{'embedding' if tied else 'output'}.weight"]
+        return h, output @ self.drop(h)
 
     def encoder(self, source: list[int]) -> tuple[list[Tensor], list[Vectors]]:
         """States in source order, and the last state of each layer."""

@@ -103,6 +103,31 @@ def test_options_are_those_of_the_formulas(shape: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("feeding", [False, True])
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("score", ["general", "location", "none"])
+@torch.no_grad()
+def test_weights_given_what_follows_are_by_the_rule_of_bayes(
+    score: str, window: dict[str, Any], feeding: bool
+) -> None:
+    if score == "none" and window:
+        return
+    symbols, lengths = source("abcdefg", "ab")
+    rows = torch.tensor([[START, 5, 7, 4, 9], [START, 9, 8, 9, 9]])
+    previous, following = rows[:, :-1], rows[:, 1:]
+    model = make(score, input_feeding=feeding, **window)
+    memory, state = model.encode(symbols, lengths)
+    step = model.decoder(previous, state, memory, given=following)
+    assert step.weights is not None
+    for i, m in enumerate(lengths.tolist()):
+        oracle = Formulas(model, score=score, input_feeding=feeding, **window)
+        own = symbols[i, : m + 1].tolist()
+        logits, _ = oracle.run(own, previous[i].tolist(), following[i].tolist())
+        torch.testing.assert_close(step.weights[i, :, :m], oracle.posterior, **EXACT)
+        assert not step.weights[i, :, m:].any()
+        torch.testing.assert_close(step.logits[i], logits, **EXACT)
+
+
+@pytest.mark.parametrize("feeding", [False, True])
 @torch.no_grad()
 def test_dropout_is_on_vertical_connections_alone(
     feeding: bool, monkeypatch: pytest.MonkeyPatch

@@ -95,11 +95,12 @@ def step_by_step(translator: Translator, pair: Pair) -> Tensor:
 
 def test_a_trained_model_finds_the_letters_of_a_sound(translator: Translator) -> None:
     scores = {}
-    for step in ("predicted", "read"):
+    for step in ("predicted", "posterior", "read"):
         found = aligning.align(translator, PAIRS, step=step)
         gold = [Gold(true_links(word), true_links(word)) for word in WORDS]
         scores[step] = links.agreement(zip(found, gold, strict=True))
     assert scores["predicted"].precision > 90
+    assert scores["posterior"].precision > 90
     assert scores["read"].precision < 50
 
 
@@ -122,11 +123,14 @@ def test_links_are_those_of_one_pair_at_a_time(
         assert some == expected
 
 
-def test_the_order_and_the_company_do_not_matter(untrained: Translator) -> None:
-    expected = list(aligning.align(untrained, PAIRS, batch_size=1))
+@pytest.mark.parametrize("step", ["predicted", "posterior"])
+def test_the_order_and_the_company_do_not_matter(
+    untrained: Translator, step: aligning.Step
+) -> None:
+    expected = list(aligning.align(untrained, PAIRS, step=step, batch_size=1))
     for size in (7, 64):
-        assert list(aligning.align(untrained, PAIRS, batch_size=size)) == expected
-        backwards = aligning.align(untrained, PAIRS[::-1], batch_size=size)
+        assert list(aligning.align(untrained, PAIRS, step=step, batch_size=size)) == expected
+        backwards = aligning.align(untrained, PAIRS[::-1], step=step, batch_size=size)
         assert list(backwards)[::-1] == expected
 
 
@@ -156,8 +160,10 @@ def test_few_weights_at_a_time(untrained: Translator, monkeypatch: pytest.Monkey
     expected = list(aligning.align(untrained, PAIRS))
     shapes = []
 
-    def watched(translator: Translator, examples: list[batches.Example]) -> Iterator[list[Tensor]]:
-        for weights in blocks(translator, examples):
+    def watched(
+        translator: Translator, examples: list[batches.Example], step: aligning.Step
+    ) -> Iterator[list[Tensor]]:
+        for weights in blocks(translator, examples, step):
             shapes.append(len(weights) * max(map(len, weights)) * weights[-1].shape[1])
             yield weights
 

@@ -90,10 +90,22 @@ class Decoder(nn.Module):
         return State(tuple(x.unsqueeze(2) for x in layers), attentional=fed)
 
     def forward(
-        self, previous: Tensor, state: State, memory: Memory, *, need_weights: bool = False
+        self,
+        previous: Tensor,
+        state: State,
+        memory: Memory,
+        *,
+        need_weights: bool = False,
+        given: Tensor | None = None,
     ) -> Step:
-        """Read the symbols `previous` (batch, n) of one hypothesis; predict the one after each."""
-        return self._run(previous[:, None], state, memory, need_weights)
+        """Read the symbols `previous` (batch, n) of one hypothesis; predict the one after each.
+
+        With the symbols that come after them `given` (batch, n), weights are what is attended a
+        posteriori: p(s | y_t) ∝ a_t(s) p(y_t | c_t = value s), if a_t(s) is the probability that
+        y_t comes from position s alone (after Shankar and Sarawagi, Posterior Attention Models for
+        Sequence to Sequence Learning, 2019, who train with it). Rows of zeros stay.
+        """
+        return self._run(previous[:, None], state, memory, need_weights, given)
 
     def step(
         self, previous: Tensor, state: State, memory: Memory, *, need_weights: bool = False
@@ -104,7 +116,14 @@ class Decoder(nn.Module):
         """
         return self._run(previous[..., None], state, memory, need_weights)
 
-    def _run(self, previous: Tensor, state: State, memory: Memory, need_weights: bool) -> Step:
+    def _run(
+        self,
+        previous: Tensor,
+        state: State,
+        memory: Memory,
+        need_weights: bool,
+        given: Tensor | None = None,
+    ) -> Step:
         """previous (batch, hypotheses, n), where hypotheses or n is 1."""
         batch, hypotheses, n = previous.shape
 
@@ -112,8 +131,12 @@ class Decoder(nn.Module):
             query = self.dropout(hidden).reshape(batch, -1, hidden.shape[-1])
             at = position if hypotheses == 1 else query.new_tensor([position], dtype=torch.long)
             context, weights = self.attention.attend(
-                query, memory, position=at, need_weights=need_weights
+                query, memory, position=at, need_weights=need_weights or given is not None
             )
+            if weights is not None and given is not None:
+                start = position - state.position
+                symbols = given[:, start : start + hidden.shape[1]]
+                weights = self._posterior(weights, query, memory, symbols)
             return self.attentional(context, query), weights
 
         embedded = self.dropout(self.embedding(previous.flatten(0, 1)))
@@ -126,7 +149,6 @@ class Decoder(nn.Module):
             attentional, weights = self._in_turn(
                 embedded, layers, state.position, state.attentional, attend
             )
-        output = self.embedding if self.output is None else self.output
         last = State(
             tuple(
                 torch.stack(kind).unflatten(1, (batch, hypotheses))
@@ -135,7 +157,28 @@ class Decoder(nn.Module):
             state.position + n,
             None if state.attentional is None else attentional[:, -hypotheses:],
         )
-        return Step(F.linear(self.dropout(attentional), output.weight), last, weights)
+        return Step(self._predict(attentional), last, weights)
+
+    def _predict(self, attentional: Tensor) -> Tensor:
+        """The logits W_s h~."""
+        output = self.embedding if self.output is None else self.output
+        return F.linear(self.dropout(attentional), output.weight)
+
+    def _posterior(self, weights: Tensor, query: Tensor, memory: Memory, symbols: Tensor) -> Tensor:
+        """Weights (batch, n, m) given the symbols (batch, n), one step at a time."""
+        m = weights.shape[-1]
+        found = []
+        steps = zip(weights.unbind(1), query.unbind(1), symbols.unbind(1), strict=True)
+        for prior, h, symbol in steps:
+            each = self.attentional(memory.value, h[:, None].expand(-1, m, -1))
+            logits = self._predict(each)
+            wide = torch.promote_types(logits.dtype, torch.float32)
+            log_probs = torch.log_softmax(logits, -1, dtype=wide)
+            likelihood = log_probs.gather(-1, symbol[:, None, None].expand(-1, m, 1)).squeeze(-1)
+            posterior = torch.softmax(prior.log() + likelihood, -1)
+            nothing = (prior == 0).all(-1, keepdim=True)
+            found.append(posterior.masked_fill(nothing, 0).to(weights.dtype))
+        return torch.stack(found, 1)
 
     def _at_once(
         self, embedded: Tensor, layers: list[LayerState], position: int, attend: _Attend

@@ -5,7 +5,8 @@ words a_t belongs to is a question of the model. Luong et al. (2015, footnote 14
 word that was read where the score is content-based, to the one predicted where it is location.
 Here it belongs to the word predicted, whatever the score, unless another step is asked for: models
 attend to what they are about to say, as their alignment error rates tell. `rows` is the one place
-that knows of this.
+that knows of this. "posterior" are the weights of the word predicted, once it is known: see
+`Decoder.forward`.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from luong.toolkit.links import Link, join
 from luong.toolkit.translating import Translator
 from luong.toolkit.vocabulary import Vocabulary
 
-Step = Literal["predicted", "read", "paper"]
+Step = Literal["predicted", "posterior", "read", "paper"]
 Steps = TypeVar("Steps", Tensor, list[list[int]])
 
 _POOL = 4096  # pairs that are read ahead, so that pairs of similar length go together
 _BLOCK = 256  # target steps at a time
-_CELLS = 1 << 23  # weights at a time: pairs · steps · source length
+_CELLS = 1 << 23  # numbers at a time: weights, or logits of each source position
 
 
 def read(source: Path, target: Path) -> Iterator[Pair]:
@@ -54,9 +55,9 @@ def rows(steps: Steps, count: int, step: Step, attention: Attention) -> Steps:
     """What belongs to each of `count` target words, of what all steps of a pair have.
 
     The first step reads START and predicts the first word; the one after the last word's reads it
-    and predicts end-of-sentence. "predicted" gives each word the step that predicted it, "read" the
-    one that read it, and "paper" one of the two, by the kind of score. `steps` is weights
-    (count + 1, m), or a list.
+    and predicts end-of-sentence. "predicted" and "posterior" give each word the step that predicted
+    it, "read" the one that read it, and "paper" one of the two, by the kind of score. `steps` is
+    weights (count + 1, m), or a list.
     """
     if step == "paper":
         score = attention.score
@@ -105,9 +106,10 @@ def align(
         sources = positions(translator.source, [pair.source for pair in pool])
         targets = positions(translator.target, [pair.target for pair in pool])
         results = [set[Link]() for _ in pool]
-        for chunk in _chunks(examples, batch_size):
+        width = max(_BLOCK, len(translator.target) if step == "posterior" else 0)
+        for chunk in _chunks(examples, batch_size, width):
             found: list[list[list[int]]] = [[] for _ in chunk]  # by pair and step
-            for weights in blocks(translator, [examples[k] for k in chunk]):
+            for weights in blocks(translator, [examples[k] for k in chunk], step):
                 for steps, part in zip(found, weights, strict=True):
                     steps += linked(part, threshold)
             for k, steps in zip(chunk, found, strict=True):
@@ -145,7 +147,7 @@ def align_both(
 
 def attended(translator: Translator, example: Example, step: Step = "predicted") -> Tensor:
     """The weights (n, m) of each target word of a pair that has no empty side."""
-    steps = torch.cat([part for (part,) in blocks(translator, [example])])
+    steps = torch.cat([part for (part,) in blocks(translator, [example], step)])
     return rows(steps, len(example.target) - 1, step, translator.model.decoder.attention)
 
 
@@ -163,15 +165,20 @@ def positions(vocabulary: Vocabulary, lines: Sequence[str]) -> list[list[int]]:
 
 
 @torch.inference_mode()
-def blocks(translator: Translator, examples: Sequence[Example]) -> Iterator[list[Tensor]]:
+def blocks(
+    translator: Translator, examples: Sequence[Example], step: Step = "predicted"
+) -> Iterator[list[Tensor]]:
     """The weights (steps, m) of each pair, without padding: as many steps at a time as fit."""
     model, device = translator.model.eval(), translator.device
     source, lengths = (x.to(device) for x in batches.sources([e.source for e in examples]))
     previous = batches.pad([[START, *e.target[:-1]] for e in examples]).to(device)
+    target = batches.pad([e.target for e in examples]).to(device) if step == "posterior" else None
     memory, state = model.encode(source, lengths)
     width = max(1, min(_BLOCK, _CELLS // source.numel()))
     for start in range(0, previous.shape[1], width):
-        done = model.decoder(previous[:, start : start + width], state, memory, need_weights=True)
+        some = slice(start, start + width)
+        given = None if target is None else target[:, some]
+        done = model.decoder(previous[:, some], state, memory, need_weights=True, given=given)
         state = done.state
         yield [
             weights[: max(0, len(e.target) - start), : len(e.source) - 1]
@@ -179,13 +186,16 @@ def blocks(translator: Translator, examples: Sequence[Example]) -> Iterator[list
         ]
 
 
-def _chunks(examples: Sequence[Example], size: int) -> Iterator[list[int]]:
-    """Pairs of similar length, by their places; those with an empty side have nothing to align."""
+def _chunks(examples: Sequence[Example], size: int, width: int) -> Iterator[list[int]]:
+    """Pairs of similar length, by their places; those with an empty side have nothing to align.
+
+    A chunk takes at most `width` numbers for each source position.
+    """
     filled = [k for k, e in enumerate(examples) if len(e.source) > 1 and len(e.target) > 1]
     filled.sort(key=lambda k: (len(examples[k].source), len(examples[k].target)))
     while filled:
         longest = len(examples[filled[-1]].source)
-        count = max(1, min(size, _CELLS // (_BLOCK * longest)))
+        count = max(1, min(size, _CELLS // (width * longest)))
         yield filled[-count:]
         del filled[-count:]
 

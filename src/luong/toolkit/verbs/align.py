@@ -28,10 +28,11 @@ def run(argv: Sequence[str]) -> None:
     parser.add_argument("--output", type=Path, help="where to write; the default is stdout")
     parser.add_argument(
         "--step",
-        choices=("predicted", "read", "paper"),
+        choices=("predicted", "posterior", "read", "paper"),
         default="predicted",
-        help="whose weights a target word gets: those of the step that predicted it, or of the one "
-        "that read it; paper: read, where the score is not location",
+        help="whose weights a target word gets: those of the step that predicted it; posterior: "
+        "the same once the word is known, which costs more and is right more often; those of the "
+        "step that read it; paper: read, where the score is not location",
     )
     parser.add_argument(
         "--threshold",

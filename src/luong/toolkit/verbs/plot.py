@@ -48,10 +48,11 @@ def _parser() -> ArgumentParser:
     add("--beam", type=int, help="beam width; the default is that of luong translate, or N")
     add(
         "--step",
-        choices=("predicted", "read", "paper"),
+        choices=("predicted", "posterior", "read", "paper"),
         default="predicted",
-        help="whose weights a row shows: those of the step that predicted the symbol, or of the "
-        "one that read it; paper: read, where the score is not location",
+        help="whose weights a row shows: those of the step that predicted the symbol; posterior: "
+        "the same once the symbol is known; those of the step that read it; paper: read, where the "
+        "score is not location",
     )
     add("--columns", type=int, help="of a sheet; the default makes it about square")
     add("--curves", action="store_true", help="draw the run's metrics.csv")
