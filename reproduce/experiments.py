@@ -108,20 +108,21 @@ def ablation(lab: Lab) -> None:
             steps[f"{name}-{score}"] = flags
     for name in lab.chosen(steps):
         lab.train(name, SMALL, *parallel("ja", "en"), *steps[name])
-        translations(lab, name, "ja", "en", beams=(5,))
+        translations(lab, name, "ja", "en", beams=(5,), aligned="none" not in steps[name])
 
 
-def translations(lab: Lab, name: str, source: str, target: str, beams: Iterable[int]) -> None:
-    """BLEU of the test corpus with unknown words as they are, and replaced in two ways."""
-    sides = [f"data/train.{side}" for side in (source, target)]
-    links = lab.result(f"{name}.links", "align", name, *side_flags(*sides))
-    words = lab.out / f"{name}.dictionary.tsv"
-    dictionary(links, *(lab.out / side for side in sides), words)
-    unknown: dict[str, Flags] = {
-        "": (),
-        "-copied": ("--replace-unknown",),
-        "-looked-up": ("--replace-unknown", "--dictionary", words.name),
-    }
+def translations(
+    lab: Lab, name: str, source: str, target: str, beams: Iterable[int], aligned: bool = True
+) -> None:
+    """BLEU of the test corpus, and that with unknown words replaced in two ways."""
+    unknown: dict[str, Flags] = {"": ()}
+    if aligned:
+        one, other = (f"data/train.{side}" for side in (source, target))
+        links = lab.result(f"{name}.links", "align", name, *side_flags(one, other))
+        words = lab.out / f"{name}.dictionary.tsv"
+        dictionary(links, lab.out / one, lab.out / other, words)
+        unknown["-copied"] = ("--replace-unknown",)
+        unknown["-looked-up"] = ("--replace-unknown", "--dictionary", words.name)
     for beam in beams:
         for kind, flags in unknown.items():
             evaluate = ("evaluate", name, "--beam", beam, "--tokenize", "none", *flags)
