@@ -29,8 +29,7 @@ LANGUAGES = (*MEDIUM, "eng_us")
 def cmudict(lab: Lab) -> None:
     """Global, local-m and local-p with the general score, and the three together."""
     sources.cmudict(lab.files("cmudict"), lab.out / "data")
-    shapes = {"global": window("global"), "local-p": window("local_p", 4)}
-    shapes["local-m"] = window("local_m", 4)
+    shapes = windows(4)
     data = corpora(*(f"data/{part}.tsv" for part in PARTS))
     evaluate = ("--beam", 5, "--metrics", "wer,per", "--json")
     for name in lab.chosen(shapes):
@@ -56,8 +55,7 @@ def sigmorphon2021(lab: Lab) -> None:
 def greek_english(lab: Lab) -> None:
     """Alignment error rates of both directions and of both joined."""
     sources.greek_english(lab.files("greek-english"), lab.out / "data")
-    shapes = {"global": window("global"), "local-m": window("local_m", 10)}
-    shapes["local-p"] = window("local_p", 10)
+    shapes = windows(10)
     sides = {"grc-en": ("data/grc.txt", "data/en.txt"), "en-grc": ("data/en.txt", "data/grc.txt")}
     for name in lab.chosen(shapes):
         for direction in sides:
@@ -89,40 +87,37 @@ def nmt_tips(lab: Lab) -> None:
 
 
 def ablation(lab: Lab) -> None:
-    """The paper's Tables 1 and 4 in small, from Japanese: perplexity and BLEU of the test part."""
-    copy(lab.files("small-parallel-enja"), lab.out / "data")
+    """The paper's Tables 1 and 4 in small, on the CMU dictionary."""
+    sources.cmudict(lab.files("cmudict"), lab.out / "data")
     copy({SMALL: Path(__file__).parent / SMALL}, lab.out)
-    steps: dict[str, Flags] = {
+    shapes: dict[str, Flags] = {
         "base": ("--model.score", "none", "--model.reverse_source", "false"),
         "reverse": ("--model.score", "none"),
         "dropout": ("--model.score", "none", *DROPOUT),
         "attention": ("--model.score", "location", *DROPOUT),
     }
     for score in ("location", "dot", "general", "concat"):
-        for name, shape in {
-            "global": window("global"),
-            "local-m": window("local_m", 4),
-            "local-p": window("local_p", 4),
-        }.items():
+        for name, shape in windows(4).items():
             flags = ("--model.score", score, *shape, "--model.input_feeding", "true", *DROPOUT)
-            steps[f"{name}-{score}"] = flags
-    for name in lab.chosen(steps):
-        lab.train(name, SMALL, *parallel("ja", "en"), *steps[name])
-        translations(lab, name, "ja", "en", beams=(5,), aligned="none" not in steps[name])
+            shapes[f"{name}-{score}"] = flags
+    data = corpora(*(f"data/{part}.tsv" for part in PARTS))
+    for name in lab.chosen(shapes):
+        lab.train(name, SMALL, *data, *shapes[name])
+        metrics = ("--metrics", "perplexity,wer,per,bleu", "--tokenize", "none")
+        lab.result(f"{name}.json", "evaluate", name, "--beam", 5, *metrics, "--json")
 
 
-def translations(
-    lab: Lab, name: str, source: str, target: str, beams: Iterable[int], aligned: bool = True
-) -> None:
-    """BLEU of the test corpus, and that with unknown words replaced in two ways."""
-    unknown: dict[str, Flags] = {"": ()}
-    if aligned:
-        one, other = (f"data/train.{side}" for side in (source, target))
-        links = lab.result(f"{name}.links", "align", name, *side_flags(one, other))
-        words = lab.out / f"{name}.dictionary.tsv"
-        dictionary(links, lab.out / one, lab.out / other, words)
-        unknown["-copied"] = ("--replace-unknown",)
-        unknown["-looked-up"] = ("--replace-unknown", "--dictionary", words.name)
+def translations(lab: Lab, name: str, source: str, target: str, beams: Iterable[int]) -> None:
+    """BLEU of the test corpus with unknown words as they are, and replaced in two ways."""
+    one, other = (f"data/train.{side}" for side in (source, target))
+    links = lab.result(f"{name}.links", "align", name, *side_flags(one, other))
+    words = lab.out / f"{name}.dictionary.tsv"
+    dictionary(links, lab.out / one, lab.out / other, words)
+    unknown: dict[str, Flags] = {
+        "": (),
+        "-copied": ("--replace-unknown",),
+        "-looked-up": ("--replace-unknown", "--dictionary", words.name),
+    }
     for beam in beams:
         for kind, flags in unknown.items():
             evaluate = ("evaluate", name, "--beam", beam, "--tokenize", "none", *flags)
@@ -148,10 +143,13 @@ def parallel(source: str, target: str) -> Flags:
     return corpora(*(f"data/{part}.{source},data/{part}.{target}" for part in PARTS))
 
 
-def window(name: str, half_width: int | None = None) -> Flags:
-    """The flags of a window."""
-    width = "null" if half_width is None else half_width
-    return ("--model.window", name, "--model.half_width", width)
+def windows(half_width: int) -> dict[str, Flags]:
+    """The flags of each window."""
+    widths = {"global": "null", "local_m": half_width, "local_p": half_width}
+    return {
+        window.replace("_", "-"): ("--model.window", window, "--model.half_width", width)
+        for window, width in widths.items()
+    }
 
 
 def corpora(train: str, dev: str, test: str) -> Flags:

@@ -22,7 +22,6 @@ WHERE = {
     "sigmorphon2021": "https://github.com/sigmorphon/2021-task1, commit 821bcde",
     "greek-english": "pip download --no-deps bible_alignments==0.4.2",
     "nmt-tips": "https://github.com/neubig/nmt-tips, commit c81d8b4",
-    "small-parallel-enja": "https://github.com/odashi/small_parallel_enja, commit 312408a",
 }
 DEV_WORDS = 2670  # of the CMU dictionary: as many as the literature takes
 

@@ -23,7 +23,7 @@ def reproduce(*arguments: object) -> subprocess.CompletedProcess[str]:
     [
         ("cmudict", "no cmudict-0.7b.train in it; it is from https://github.com/HaisongDing/CNTK"),
         ("greek-english", "whl in it; it is from pip download --no-deps bible_alignments==0.4.2"),
-        ("ablation", "it is from https://github.com/odashi/small_parallel_enja, commit 312408a"),
+        ("nmt-tips", "it is from https://github.com/neubig/nmt-tips, commit c81d8b4"),
     ],
 )
 def test_missing_data_are_named_with_their_source(
