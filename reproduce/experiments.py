@@ -65,14 +65,16 @@ def greek_english(lab: Lab) -> None:
             data = ("--data.train", train, "--data.dev", dev)
             lab.train(f"{name}-{direction}", "align-small", *data, *shapes[name])
         forward, backward = (f"{name}-{direction}" for direction in sides)
-        found = {
-            "grc-en": (forward, *side_flags(*sides["grc-en"])),
-            "joined": (forward, "--reverse", backward, *side_flags(*sides["grc-en"])),
-        }
+        align = ("align", forward, *side_flags(*sides["grc-en"]))
+        found: dict[str, Flags] = {"grc-en": align}
+        for join in ("intersection", "grow-diag-final-and"):
+            found[join] = (*align, "--reverse", backward, "--join", join)
         for kind, arguments in found.items():
-            links = lab.result(f"{name}-{kind}.links", "align", *arguments)
-            evaluate = ("evaluate", "--alignments", links.name, "--gold", "data/gold.txt")
-            lab.result(f"{name}-{kind}.json", *evaluate, "--json")
+            for step in ("predicted", "posterior"):
+                result = f"{name}-{kind}-{step}"
+                links = lab.result(f"{result}.links", *arguments, "--step", step)
+                evaluate = ("evaluate", "--alignments", links.name, "--gold", "data/gold.txt")
+                lab.result(f"{result}.json", *evaluate, "--json")
 
 
 def nmt_tips(lab: Lab) -> None:

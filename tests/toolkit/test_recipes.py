@@ -14,7 +14,15 @@ from luong.toolkit.config import RECIPES, Config, Model
 from luong.toolkit.errors import UsageError
 from luong.toolkit.translating import build_model
 
-NAMES = ("g2p-en", "g2p-en-best", "g2p-sigmorphon", "inflect", "luong2015", "translate-small")
+NAMES = (
+    "align-small",
+    "g2p-en",
+    "g2p-en-best",
+    "g2p-sigmorphon",
+    "inflect",
+    "luong2015",
+    "translate-small",
+)
 
 
 def load(name: str, folder: Path) -> Config:
