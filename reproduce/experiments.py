@@ -24,8 +24,10 @@ BEST: Flags = (
 PARTS = ("train", "dev", "test")
 DROPOUT = ("--model.dropout", 0.2)
 SMALL = "luong2015-small.yaml"
-MEDIUM = ("arm_e", "bul", "dut", "fre", "geo", "hbs_latn", "hun", "jpn_hira", "kor", "vie_hanoi")
-LANGUAGES = (*MEDIUM, "eng_us")
+LANGUAGES = (
+    *("arm_e", "bul", "dut", "fre", "geo", "hbs_latn", "hun", "jpn_hira", "kor", "vie_hanoi"),
+    "eng_us",
+)
 
 
 def cmudict(lab: Lab) -> None:

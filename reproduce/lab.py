@@ -39,10 +39,9 @@ class Lab:
                 raise SystemExit(f"--only: expected some of {', '.join(names)}; got {name!r}")
         return [name for name in names if not self.only or name in self.only]
 
-    def train(self, model: str, recipe: str, *flags: object) -> str:
-        """Train `model`; returns its name, for what comes next."""
+    def train(self, model: str, recipe: str, *flags: object) -> None:
+        """Train `model`, or go on with it."""
         self._run(["train", recipe, "--out", model, *map(str, flags), *self.flags])
-        return model
 
     def result(self, name: str, *arguments: object) -> Path:
         """The file `name`, which is what a command of luong puts out."""

@@ -27,7 +27,7 @@ from luong.toolkit.batches import Example
 from luong.toolkit.corpus import Pair, lines
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.links import Link, join
-from luong.toolkit.translating import Translator
+from luong.toolkit.translating import Translator, strongest
 from luong.toolkit.vocabulary import Vocabulary
 
 Step = Literal["predicted", "posterior", "read", "paper"]
@@ -74,16 +74,12 @@ def linked(weights: Tensor, threshold: float | None = None) -> list[list[int]]:
     That is the one of largest weight (the first of equal ones), as in the paper's section 5.4; or,
     with a threshold, every one of at least that weight. A row of zeros links to nothing.
     """
-    if not weights.shape[1]:
-        return [[] for _ in weights]
-    if threshold is not None:
-        found: list[list[int]] = [[] for _ in weights]
-        for j, i in ((weights >= threshold) & (weights > 0)).nonzero().tolist():
-            found[j].append(i)
-        return found
-    best = weights.max(-1)
-    pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
-    return [[i] if weight > 0 else [] for weight, i in pairs]
+    if threshold is None:
+        return [[] if i is None else [i] for i in strongest(weights)]
+    found: list[list[int]] = [[] for _ in weights]
+    for j, i in ((weights >= threshold) & (weights > 0)).nonzero().tolist():
+        found[j].append(i)
+    return found
 
 
 def align(

@@ -48,7 +48,7 @@ class Translation(NamedTuple):
     @property
     def alignment(self) -> list[tuple[int, int]]:
         """(source, target) positions: each piece of the output with the piece it attended most."""
-        return [(j, i) for i, j in enumerate(_attended(self.weights)) if j is not None]
+        return [(j, i) for i, j in enumerate(strongest(self.weights)) if j is not None]
 
 
 class Score(NamedTuple):
@@ -243,14 +243,14 @@ class Translator:
     ) -> list[str]:
         """`target` with source words, as they were written, for what is unknown."""
         spans = self.source.tokenizer.encode(line, add_special_tokens=False).offsets
-        raw = [None if j is None else line[slice(*spans[j])] for j in _attended(found.weights)]
+        raw = [None if j is None else line[slice(*spans[j])] for j in strongest(found.weights)]
         return [
             piece if word is None or symbol != UNKNOWN else dictionary.get(word, word)
             for word, symbol, piece in zip(raw, found.symbols, target, strict=True)
         ]
 
 
-def _attended(weights: Tensor) -> list[int | None]:
+def strongest(weights: Tensor) -> list[int | None]:
     """The position of largest weight in each row of `weights` (n, m); None in a row of zeros."""
     if not weights.shape[1]:
         return [None] * len(weights)
