@@ -69,7 +69,7 @@ def greek_english(lab: Lab) -> None:
         forward, backward = (f"{name}-{direction}" for direction in sides)
         align = ("align", forward, *side_flags(*sides["grc-en"]))
         found: dict[str, Flags] = {"grc-en": align}
-        for join in ("intersection", "grow-diag-final-and"):
+        for join in ("grow-diag-final-and", "product"):
             found[join] = (*align, "--reverse", backward, "--join", join)
         for kind, arguments in found.items():
             for step in ("predicted", "posterior"):

@@ -115,7 +115,7 @@ class Formulas:
     def bridge(self, last: list[Vectors]) -> list[Vectors]:
         """The top layers meet; what the decoder has below them starts from zeros."""
         count = self.shape["decoder_layers"]
-        matched = last[-count:]
+        matched = last[-count:] if self.shape.get("bridge", True) else []
         states = []
         for i, state in enumerate(matched):
             if f"bridge.layers.{i}.0.weight" in self.p:
@@ -126,7 +126,7 @@ class Formulas:
                 ]
                 state = (torch.tanh(mapped[0]), *mapped[1:])
             states.append(state)
-        zeros = tuple(torch.zeros_like(x) for x in states[0])
+        zeros = (torch.zeros_like(self.p["decoder.layers.0.weight_hh_l0"][0]),) * len(last[0])
         return [zeros] * (count - len(states)) + states
 
     def weights(self, h: Tensor, keys: list[Tensor], t: int) -> list[Tensor]:

@@ -84,6 +84,14 @@ def test_logits_and_weights_are_those_of_the_formulas(
         {"attend_end": True},
         {"attend_end": True, "bidirectional": False, "reverse_source": True},
         {"attend_end": True, "window": "local_p", "half_width": 1},
+        {"bridge": False},
+        {
+            "bridge": False,
+            "cell": "gru",
+            "encoder_size": 4,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+        },
         {"encoder_size": 4, "score": "concat"},
         {"encoder_size": 5, "bidirectional": False, "input_feeding": True},
         {"tied_embeddings": True, "embedding_size": 6},
@@ -331,6 +339,7 @@ def test_one_direction_of_the_right_size_needs_no_bridge() -> None:
     assert not list(make(bidirectional=False).bridge.parameters())
     shapes = [tuple(x.shape) for x in make(encoder_layers=2, decoder_layers=3).bridge.parameters()]
     assert shapes == [(6, 6), (6,)] * 4  # h and c of two layers
+    assert not list(make(bridge=False).bridge.parameters())
 
 
 def test_what_the_weights_are_about() -> None:

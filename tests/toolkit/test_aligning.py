@@ -174,6 +174,17 @@ def test_few_weights_at_a_time(untrained: Translator, monkeypatch: pytest.Monkey
     assert max(shapes) <= 40
 
 
+def test_few_weights_are_held(untrained: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = aligning.encode(untrained, PAIRS)
+    cells = [len(example.source) * len(example.target) for example in examples]
+    limit = max(cells) - 1  # one pair alone is more
+    monkeypatch.setattr(aligning, "_CELLS", limit)
+    parts = list(aligning._parts(examples))
+    assert [k for part in parts for k in part] == list(range(len(PAIRS)))
+    assert all(len(part) == 1 or sum(cells[k] for k in part) <= limit for part in parts)
+    assert len(parts) < len(PAIRS)
+
+
 def test_pairs_are_read_as_they_are_needed(
     untrained: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,14 +212,14 @@ def test_rows_of_a_picture(untrained: Translator) -> None:
 
 def test_the_papers_choice_depends_on_the_score() -> None:
     location = luong.Location(query_size=3, max_length=4)
-    steps = [[0], [1], [2]]
+    steps = torch.tensor([[0.0], [1.0], [2.0]])
     for score, expected in (
         (luong.Dot(), steps[1:]),
         (luong.Scaled(luong.Dot()), steps[1:]),
         (location, steps[:-1]),
         (luong.Scaled(luong.Scaled(location)), steps[:-1]),
     ):
-        assert aligning.rows(steps, 2, "paper", luong.Attention(score)) == expected
+        assert torch.equal(aligning.rows(steps, 2, "paper", luong.Attention(score)), expected)
 
 
 def test_links_are_between_words_where_words_are_split() -> None:
@@ -244,6 +255,35 @@ def test_both_directions(untrained: Translator, how: str) -> None:
     assert there != back
     expected = [links.join(a, b, how) for a, b in zip(there, back, strict=True)]
     assert list(aligning.align_both(untrained, reverse, PAIRS, how=how)) == expected
+
+
+@pytest.mark.parametrize("threshold", [None, 0.3])
+def test_directions_that_agree(untrained: Translator, threshold: float | None) -> None:
+    flipped = [Pair(pair.target, pair.source) for pair in PAIRS]
+    reverse = chance(flipped, Side("words"), Side("characters"), seed=2)
+    options = {"how": "product", "step": "predicted", "threshold": threshold}
+    found = list(aligning.align_both(untrained, reverse, PAIRS, **options))  # type: ignore[arg-type]
+    for pair, other, some in zip(PAIRS, flipped, found, strict=True):
+        expected = set[Link]()
+        if pair.source and pair.target:
+            there = step_by_step(untrained, pair).tolist()
+            back = step_by_step(reverse, other).tolist()
+            for i in range(len(pair.source)):
+                for j in range(len(pair.target.split())):
+                    if (there[j][i] * back[i][j]) ** 0.5 >= (threshold or 0.15):
+                        expected.add((i, j))
+        assert some == expected
+    assert 0 < sum(map(len, found)) < sum(len(p.source) * len(p.target.split()) for p in PAIRS)
+
+
+def test_weights_of_words_by_hand() -> None:
+    weights = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.0, 1.0, 0.0]])
+    words = aligning.Weighed(weights, [0, 1, 1], [0, 0, 1]).words()
+    torch.testing.assert_close(words, torch.tensor([[0.3, 0.7], [0.0, 1.0]]))
+    for source, target in (([], [0, 0]), ([0, 1], []), ([], [])):
+        empty = torch.zeros(len(target), len(source))
+        shape = aligning.Weighed(empty, source, target).words().shape
+        assert shape == (len(set(target)), len(set(source)))
 
 
 def test_directions_that_split_differently(untrained: Translator) -> None:

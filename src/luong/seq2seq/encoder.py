@@ -63,8 +63,8 @@ class Bridge(nn.Module):
     """The decoder's first state from the encoder's last, layers matched from the top.
 
     As it is from one direction of the decoder's size, as in the paper; else (`learned`) through
-    maps, a layer's own: tanh(W h + b), and W c + b of LSTM cells. `more` layers of the decoder
-    have no counterpart, and start from zeros; lower layers of the encoder have no say.
+    maps, a layer's own: tanh(W h + b), and W c + b of LSTM cells. `more` layers of the decoder,
+    the lowest, have no counterpart, and start from zeros; other layers of the encoder have no say.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Bridge(nn.Module):
         learned: bool,
     ) -> None:
         super().__init__()
-        self.more = more
+        self.hidden_size, self.more = hidden_size, more
         tensors = 2 if cell == "lstm" else 1
         self.layers = nn.ModuleList(
             nn.ModuleList(nn.Linear(encoder_size, hidden_size) for _ in range(tensors * learned))
@@ -87,9 +87,9 @@ class Bridge(nn.Module):
 
     def forward(self, last: list[LayerState]) -> LayerState:
         """Tensors (layers, batch, hidden_size), from (batch, encoder_size) of each layer."""
-        matched = last[-len(self.layers) :]
+        matched = last[len(last) - len(self.layers) :]
         states = [_map(maps, state) for maps, state in zip(self.layers, matched, strict=True)]
-        zeros = [tuple(map(torch.zeros_like, states[0]))] * self.more
+        zeros = [tuple(x.new_zeros(len(x), self.hidden_size) for x in last[0])] * self.more
         return tuple(torch.stack(kind) for kind in zip(*zeros, *states, strict=True))
 
 

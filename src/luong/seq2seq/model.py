@@ -45,6 +45,8 @@ class Seq2Seq(nn.Module):
         cell: "lstm" or "gru".
         bidirectional: whether the encoder reads in both directions, each with half of encoder_size.
         reverse_source: whether the encoder reads the last symbol first.
+        bridge: whether the decoder starts from the encoder's last states; else it starts from zeros
+            and knows the source by attention alone.
         attend_end: whether the source's END is attended, and counted as a position.
         score: "dot", "scaled_dot", "general", "concat" or "location"; "none": nothing is attended,
             c_t is zero (the paper's baseline, which has no h~_t, predicts from h_t itself).
@@ -74,6 +76,7 @@ class Seq2Seq(nn.Module):
         cell: str = "lstm",
         bidirectional: bool = True,
         reverse_source: bool = False,
+        bridge: bool = True,
         attend_end: bool = False,
         score: str = "general",
         learned_scale: bool = False,
@@ -99,11 +102,12 @@ class Seq2Seq(nn.Module):
             reverse=reverse_source,
             dropout=dropout,
         )
+        matched = min(encoder_layers, decoder_layers) if bridge else 0
         self.bridge = Bridge(
             memory_size,
             hidden_size,
-            layers=min(encoder_layers, decoder_layers),
-            more=max(0, decoder_layers - encoder_layers),
+            layers=matched,
+            more=decoder_layers - matched,
             learned=bidirectional or memory_size != hidden_size,
             cell=cell,
         )

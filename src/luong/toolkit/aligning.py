@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice, tee, zip_longest
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,16 +26,38 @@ from luong.toolkit import batches
 from luong.toolkit.batches import Example
 from luong.toolkit.corpus import Pair, lines
 from luong.toolkit.errors import ToolkitError
-from luong.toolkit.links import Link, join
+from luong.toolkit.links import PRODUCT, Link, join
 from luong.toolkit.translating import Translator, strongest
 from luong.toolkit.vocabulary import Vocabulary
 
 Step = Literal["predicted", "posterior", "read", "paper"]
-Steps = TypeVar("Steps", Tensor, list[list[int]])
 
+
+_AGREED = 0.15  # the threshold of PRODUCT, where none is given
 _POOL = 4096  # pairs that are read ahead, so that pairs of similar length go together
 _BLOCK = 256  # target steps at a time
 _CELLS = 1 << 23  # numbers at a time: weights, or logits of each source position
+
+
+class Weighed(NamedTuple):
+    """The weights of a pair, and the word (or character) that each piece of it belongs to."""
+
+    weights: Tensor  # (n, m)
+    source: list[int]  # of each of m pieces
+    target: list[int]  # of each of n pieces
+
+    def links(self, threshold: float | None) -> set[Link]:
+        """The links between words that have a piece linked: see `linked`."""
+        found = linked(self.weights, threshold)
+        return {(self.source[i], self.target[j]) for j, row in enumerate(found) for i in row}
+
+    def words(self) -> Tensor:
+        """The weights of words, (target, source): sums over pieces read, means over those said."""
+        of_source, of_target = (
+            (torch.tensor(side)[:, None] == torch.arange(len(set(side)))).to(self.weights)
+            for side in (self.source, self.target)
+        )
+        return (of_target / of_target.sum(0)).T @ self.weights @ of_source
 
 
 def read(source: Path, target: Path) -> Iterator[Pair]:
@@ -51,13 +73,12 @@ def read(source: Path, target: Path) -> Iterator[Pair]:
         )
 
 
-def rows(steps: Steps, count: int, step: Step, attention: Attention) -> Steps:
-    """What belongs to each of `count` target words, of what all steps of a pair have.
+def rows(steps: Tensor, count: int, step: Step, attention: Attention) -> Tensor:
+    """The weights (count, m) of each of `count` target symbols, of those of all steps.
 
-    The first step reads START and predicts the first word; the one after the last word's reads it
-    and predicts end-of-sentence. "predicted" and "posterior" give each word the step that predicted
-    it, "read" the one that read it, and "paper" one of the two, by the kind of score. `steps` is
-    weights (count + 1, m), or a list.
+    The first step reads START and predicts the first symbol; the one after the last symbol's reads
+    it and predicts end-of-sentence. "predicted" and "posterior" give each symbol the step that
+    predicted it, "read" the one that read it, and "paper" one of the two, by the kind of score.
     """
     if step == "paper":
         score = attention.score
@@ -95,25 +116,8 @@ def align(
     They are between characters or words, as the model splits each side; where it splits words,
     between the words that have a piece linked.
     """
-    attention = translator.model.decoder.attention
-    stream = iter(pairs)
-    while pool := list(islice(stream, _POOL)):
-        examples = encode(translator, pool)
-        sources = positions(translator.source, [pair.source for pair in pool])
-        targets = positions(translator.target, [pair.target for pair in pool])
-        results = [set[Link]() for _ in pool]
-        width = max(_BLOCK, len(translator.target) if step == "posterior" else 0)
-        for chunk in _chunks(examples, batch_size, width):
-            found: list[list[list[int]]] = [[] for _ in chunk]  # by pair and step
-            for weights in blocks(translator, [examples[k] for k in chunk], step):
-                for steps, part in zip(found, weights, strict=True):
-                    steps += linked(part, threshold)
-            for k, steps in zip(chunk, found, strict=True):
-                own = rows(steps, len(examples[k].target) - 1, step, attention)
-                results[k] = {
-                    (sources[k][i], targets[k][j]) for j, row in enumerate(own) for i in row
-                }
-        yield from results
+    for pair in weigh(translator, pairs, step=step, batch_size=batch_size):
+        yield pair.links(threshold)
 
 
 def align_both(
@@ -126,19 +130,50 @@ def align_both(
     threshold: float | None = None,
     batch_size: int = 64,
 ) -> Iterator[Set[Link]]:
-    """The links of `forward` joined with those of `reverse`, a model of the other direction."""
+    """The links of `forward` joined with those of `reverse`, a model of the other direction.
+
+    `how` is one of `links.WAYS`. With "product" two words are linked where the weights of both
+    directions agree: where √(a_ij b_ji) is at least the threshold, 0.15 if it is None. (Liang,
+    Taskar and Klein, Alignment by Agreement, 2006, compare the product itself with a threshold.)
+    """
     pairs, ahead, behind = tee(pairs, 3)
     flipped = (Pair(pair.target, pair.source) for pair in behind)
-    options = {"step": step, "threshold": threshold, "batch_size": batch_size}
     both = zip(
-        pairs,
-        align(forward, ahead, **options),  # type: ignore[arg-type]
-        align(reverse, flipped, **options),  # type: ignore[arg-type]
+        weigh(forward, ahead, step=step, batch_size=batch_size),
+        weigh(reverse, flipped, step=step, batch_size=batch_size),
         strict=True,
     )
-    for number, (pair, there, back) in enumerate(both, 1):
-        _check_places(forward, reverse, pair, number)
-        yield join(there, {(i, j) for j, i in back}, how)
+    for number, (there, back) in enumerate(both, 1):
+        _check_places(there, back, number)
+        if how == PRODUCT:
+            product = there.words() * back.words().T
+            agreed = linked(product.sqrt(), _AGREED if threshold is None else threshold)
+            yield {(i, j) for j, row in enumerate(agreed) for i in row}
+        else:
+            yield join(there.links(threshold), {(i, j) for j, i in back.links(threshold)}, how)
+
+
+def weigh(
+    translator: Translator, pairs: Iterable[Pair], *, step: Step = "predicted", batch_size: int = 64
+) -> Iterator[Weighed]:
+    """The weights of each pair, in order, in bounded memory."""
+    attention = translator.model.decoder.attention
+    stream = iter(pairs)
+    while pool := list(islice(stream, _POOL)):
+        examples = encode(translator, pool)
+        sources = positions(translator.source, [pair.source for pair in pool])
+        targets = positions(translator.target, [pair.target for pair in pool])
+        width = max(_BLOCK, len(translator.target) if step == "posterior" else 0)
+        for part in _parts(examples):
+            found: dict[int, list[Tensor]] = {k: [] for k in part}  # by pair
+            for chunk in _chunks(examples, part, batch_size, width):
+                for weights in blocks(translator, [examples[k] for k in chunk], step):
+                    for k, some in zip(chunk, weights, strict=True):
+                        found[k].append(some)
+            for k, steps in found.items():
+                n, m = len(targets[k]), len(sources[k])
+                own = rows(torch.cat(steps), n, step, attention) if steps else torch.zeros(n, m)
+                yield Weighed(own, sources[k], targets[k])
 
 
 def attended(translator: Translator, example: Example, step: Step = "predicted") -> Tensor:
@@ -182,12 +217,28 @@ def blocks(
         ]
 
 
-def _chunks(examples: Sequence[Example], size: int, width: int) -> Iterator[list[int]]:
+def _parts(examples: Sequence[Example]) -> Iterator[list[int]]:
+    """Runs of pairs, by their places, of few enough weights to be held together."""
+    part, cells = list[int](), 0
+    for k, example in enumerate(examples):
+        own = len(example.source) * len(example.target)
+        if part and cells + own > _CELLS:
+            yield part
+            part, cells = [], 0
+        part.append(k)
+        cells += own
+    if part:
+        yield part
+
+
+def _chunks(
+    examples: Sequence[Example], part: Sequence[int], size: int, width: int
+) -> Iterator[list[int]]:
     """Pairs of similar length, by their places; those with an empty side have nothing to align.
 
     A chunk takes at most `width` numbers for each source position.
     """
-    filled = [k for k, e in enumerate(examples) if len(e.source) > 1 and len(e.target) > 1]
+    filled = [k for k in part if len(examples[k].source) > 1 and len(examples[k].target) > 1]
     filled.sort(key=lambda k: (len(examples[k].source), len(examples[k].target)))
     while filled:
         longest = len(examples[filled[-1]].source)
@@ -196,12 +247,12 @@ def _chunks(examples: Sequence[Example], size: int, width: int) -> Iterator[list
         del filled[-count:]
 
 
-def _check_places(forward: Translator, reverse: Translator, pair: Pair, number: int) -> None:
-    for side, line, one, other in (
-        ("source", pair.source, forward.source, reverse.target),
-        ("target", pair.target, forward.target, reverse.source),
+def _check_places(there: Weighed, back: Weighed, number: int) -> None:
+    for side, one, other in (
+        ("source", there.source, back.target),
+        ("target", there.target, back.source),
     ):
-        counts = [len(set(positions(vocabulary, [line])[0])) for vocabulary in (one, other)]
+        counts = [len(set(one)), len(set(other))]
         if counts[0] != counts[1]:
             raise ToolkitError(
                 f"pair {number}: the two models split its {side} differently, into {counts[0]} and "

@@ -96,6 +96,8 @@ class Model:
         cell: the cells of both.
         bidirectional: whether the encoder reads in both directions, each with half of encoder_size.
         reverse_source: whether the encoder reads the last symbol first.
+        bridge: whether the decoder starts from the encoder's last states; else it starts from zeros
+            and knows the source by attention alone.
         attend_end: whether the decoder may attend to the end of the source.
         score: the attention's score function; none attends to nothing, for comparison.
         learned_scale: whether the score gets a learned factor, initially 1.
@@ -118,6 +120,7 @@ class Model:
     cell: Literal["lstm", "gru"] = "lstm"
     bidirectional: bool = True
     reverse_source: bool = False
+    bridge: bool = True
     attend_end: bool = False
     score: Literal["none", "dot", "scaled_dot", "general", "concat", "location"] = "general"
     learned_scale: bool = False

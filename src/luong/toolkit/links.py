@@ -10,7 +10,9 @@ from luong.toolkit.errors import ToolkitError
 
 Link = tuple[int, int]  # positions in source and target, from 0
 
-JOINS = ("intersection", "union", "grow-diag-final-and")
+JOINS = ("intersection", "union", "grow-diag-final-and")  # of links
+PRODUCT = "product"  # of weights, see `aligning.align_both`
+WAYS = (*JOINS, PRODUCT)
 _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
