@@ -172,9 +172,9 @@ class Decoder(nn.Module):
         for prior, h, symbol in steps:
             each = self.attentional(memory.value, h[:, None].expand(-1, m, -1))
             logits = self._predict(each)
-            wide = torch.promote_types(logits.dtype, torch.float32)
-            log_probs = torch.log_softmax(logits, -1, dtype=wide)
-            likelihood = log_probs.gather(-1, symbol[:, None, None].expand(-1, m, 1)).squeeze(-1)
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            said = logits.gather(-1, symbol[:, None, None].expand(-1, m, 1)).squeeze(-1)
+            likelihood = said - logits.logsumexp(-1)
             posterior = torch.softmax(prior.log() + likelihood, -1)
             nothing = (prior == 0).all(-1, keepdim=True)
             found.append(posterior.masked_fill(nothing, 0).to(weights.dtype))
