@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from luong.toolkit.config import Config, Data, Side, Training
-from luong.toolkit.errors import UsageError
+from luong.toolkit.errors import ToolkitError, UsageError
 
 HALVING = {"schedule": "halving", "decay_start": 5, "decay_every": 1}
 
@@ -60,3 +61,15 @@ def test_a_metric_that_does_not_fit_the_task_is_refused() -> None:
         replace(config, training=Training(metric="bleu"))
     for metric in ("per", "wer", "exact", "loss"):
         replace(config, training=Training(metric=metric))
+
+
+def test_settings_that_lost_their_end_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    config = Config(Data("train.tsv", "dev.tsv"))
+    config.save(path)
+    assert Config.of_run(tmp_path) == config
+    lines = path.read_text().splitlines(keepends=True)
+    for count in range(len(lines)):
+        path.write_text("".join(lines[:count]))
+        with pytest.raises(ToolkitError, match=re.escape(f"{path}: not the settings of a run")):
+            Config.of_run(tmp_path)

@@ -272,13 +272,23 @@ class Config:
         path.write_text(yaml.safe_dump(asdict(self), sort_keys=False), encoding="utf-8")
 
     @classmethod
+    def of_run(cls, folder: Path) -> Config:
+        """The settings that `save` wrote into the folder of a run, all of them."""
+        path = folder / "config.yaml"
+        config = cls.load(path)
+        *_, last = path.read_text(encoding="utf-8").splitlines()
+        if not last.startswith("  seed: "):  # a file that lost its end may still be YAML
+            raise ToolkitError(f"{path}: not the settings of a run: its end is missing")
+        return config
+
+    @classmethod
     def load(cls, path: Path) -> Config:
-        """The settings that `save` wrote."""
+        """The settings of a YAML file; what it does not name has its default."""
         parser = ArgumentParser(exit_on_error=False)
         parser.add_class_arguments(cls)
         try:
             return cls(**parser.instantiate(parser.parse_path(str(path))))
-        except (ArgumentError, UnicodeDecodeError) as error:
+        except (ArgumentError, TypeError, UnicodeDecodeError) as error:
             raise ToolkitError(f"{path}: not the settings of a run: {one_line(error)}") from error
 
     def differences(self, other: Config) -> list[str]:

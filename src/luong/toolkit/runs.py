@@ -27,7 +27,7 @@ def is_finished(config: Config, out: Path) -> bool:
         return False
     if not (out / "config.yaml").is_file():
         raise ToolkitError(f"{out}: holds something that is not a run; choose another --out")
-    differences = Config.load(out / "config.yaml").differences(config)
+    differences = Config.of_run(out).differences(config)
     if differences:
         raise ToolkitError(
             f"{out}: holds a run with other settings ({'; '.join(differences)}); "

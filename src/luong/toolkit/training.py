@@ -67,7 +67,7 @@ def starting_point(config: Config) -> Translator | None:
     free = ("model.dropout:", "model.init_range:")  # what the weights do not depend on
     differences = [
         difference
-        for difference in Config.load(folder / "config.yaml").differences(config)
+        for difference in Config.of_run(folder).differences(config)
         if difference.startswith(shape) and not difference.startswith(free)
     ]
     if differences:

@@ -291,7 +291,7 @@ def _check_vocabularies(folder: Path, other: Path) -> None:
 
 
 def _load_model(folder: Path, source: Vocabulary, target: Vocabulary) -> Seq2Seq:
-    model = build_model(Config.load(folder / "config.yaml"), source, target)
+    model = build_model(Config.of_run(folder), source, target)
     try:
         model.load_state_dict(load_file(folder / "model.safetensors"))
     except (SafetensorError, RuntimeError) as error:

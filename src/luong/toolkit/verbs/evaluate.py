@@ -172,7 +172,7 @@ def _pairs(arguments: Namespace) -> tuple[str, list[Pair]]:
         files = [corpus.read_parallel(arguments.source, target) for target in arguments.target]
         name = ", ".join(map(str, [arguments.source, *arguments.target]))
         return name, [pair for file in files for pair in file]
-    data: str | None = arguments.data or Config.load(arguments.model / "config.yaml").data.test
+    data: str | None = arguments.data or Config.of_run(arguments.model).data.test
     if data is None:
         raise UsageError("the recipe names no test corpus: give --data")
     return data, list(corpus.read(data))
