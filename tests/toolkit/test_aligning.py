@@ -261,8 +261,8 @@ def test_both_directions(untrained: Translator, how: str) -> None:
 def test_directions_that_agree(untrained: Translator, threshold: float | None) -> None:
     flipped = [Pair(pair.target, pair.source) for pair in PAIRS]
     reverse = chance(flipped, Side("words"), Side("characters"), seed=2)
-    options = {"how": "product", "step": "predicted", "threshold": threshold}
-    found = list(aligning.align_both(untrained, reverse, PAIRS, **options))  # type: ignore[arg-type]
+    both = aligning.align_both(untrained, reverse, PAIRS, how="product", threshold=threshold)
+    found = list(both)
     for pair, other, some in zip(PAIRS, flipped, found, strict=True):
         expected = set[Link]()
         if pair.source and pair.target:

@@ -26,14 +26,12 @@ from luong.toolkit import batches
 from luong.toolkit.batches import Example
 from luong.toolkit.corpus import Pair, lines
 from luong.toolkit.errors import ToolkitError
-from luong.toolkit.links import PRODUCT, Link, join
+from luong.toolkit.links import AGREED, PRODUCT, Link, join
 from luong.toolkit.translating import Translator, strongest
 from luong.toolkit.vocabulary import Vocabulary
 
 Step = Literal["predicted", "posterior", "read", "paper"]
 
-
-_AGREED = 0.15  # the threshold of PRODUCT, where none is given
 _POOL = 4096  # pairs that are read ahead, so that pairs of similar length go together
 _BLOCK = 256  # target steps at a time
 _CELLS = 1 << 23  # numbers at a time: weights, or logits of each source position
@@ -133,7 +131,7 @@ def align_both(
     """The links of `forward` joined with those of `reverse`, a model of the other direction.
 
     `how` is one of `links.WAYS`. With "product" two words are linked where the weights of both
-    directions agree: where √(a_ij b_ji) is at least the threshold, 0.15 if it is None. (Liang,
+    directions agree: where √(a_ij b_ji) is at least the threshold, `AGREED` if it is None. (Liang,
     Taskar and Klein, Alignment by Agreement, 2006, compare the product itself with a threshold.)
     """
     pairs, ahead, behind = tee(pairs, 3)
@@ -147,7 +145,7 @@ def align_both(
         _check_places(there, back, number)
         if how == PRODUCT:
             product = there.words() * back.words().T
-            agreed = linked(product.sqrt(), _AGREED if threshold is None else threshold)
+            agreed = linked(product.sqrt(), AGREED if threshold is None else threshold)
             yield {(i, j) for j, row in enumerate(agreed) for i in row}
         else:
             yield join(there.links(threshold), {(i, j) for j, i in back.links(threshold)}, how)

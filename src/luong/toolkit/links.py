@@ -13,6 +13,7 @@ Link = tuple[int, int]  # positions in source and target, from 0
 JOINS = ("intersection", "union", "grow-diag-final-and")  # of links
 PRODUCT = "product"  # of weights, see `aligning.align_both`
 WAYS = (*JOINS, PRODUCT)
+AGREED = 0.15  # the threshold of PRODUCT, where none is given
 _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 

@@ -11,7 +11,7 @@ from typing import TextIO
 from luong.toolkit import terminal
 from luong.toolkit.errors import UsageError
 from luong.toolkit.files import whole
-from luong.toolkit.links import JOINS, WAYS, write
+from luong.toolkit.links import AGREED, JOINS, WAYS, write
 
 
 def run(argv: Sequence[str]) -> None:
@@ -44,7 +44,7 @@ def run(argv: Sequence[str]) -> None:
         "--join",
         choices=WAYS,
         help=f"how to join directions; the default is {JOINS[-1]}. product: link where the "
-        "geometric mean of both weights is at least --threshold, by default 0.15",
+        f"geometric mean of both weights is at least --threshold, by default {AGREED}",
     )
     parser.add_argument("--batch-size", type=int, default=64, help="pairs at a time, at most")
     arguments = parser.parse_args(list(argv))
