@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from training_runs import spell
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -23,17 +24,6 @@ data:
 model: {{embedding_size: 24, hidden_size: 48, dropout: 0.0}}
 training: {{updates: 400, batch_size: 32, learning_rate: 0.01, warmup: 20, validate_every: 200}}
 """
-
-
-def spell(word: str) -> str:
-    """A language that is learnt in seconds: letters doubled are long, all else is itself."""
-    sounds: list[str] = []
-    for letter in word:
-        if sounds and sounds[-1] == letter:
-            sounds[-1] = f"{letter}:"
-        else:
-            sounds.append(letter)
-    return " ".join(sounds)
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,10 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor, nn
+from training_runs import spell
 
 import luong
-from conftest import Run, spell
+from conftest import Run
 from luong.seq2seq.model import START
 from luong.toolkit import aligning, batches, links
 from luong.toolkit.config import Config, Data, Model, Side

@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from training_runs import spell
 
-from conftest import Run, spell
+from conftest import Run
 
 WRONG = 2
 FAILED = 1

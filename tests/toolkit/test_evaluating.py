@@ -11,8 +11,9 @@ import sacrebleu
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from training_runs import spell
 
-from conftest import Run, spell
+from conftest import Run
 from luong.seq2seq import Seq2Seq
 from luong.seq2seq.model import START, UNKNOWN
 from luong.toolkit import batches, evaluating, measures

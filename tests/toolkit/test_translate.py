@@ -13,8 +13,9 @@ import warnings
 from pathlib import Path
 
 import pytest
+from training_runs import spell
 
-from conftest import Run, spell
+from conftest import Run
 from luong.toolkit.cli import main
 
 WRONG, FAILED = 2, 1

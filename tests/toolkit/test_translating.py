@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from training_runs import spell
 
 import luong
-from conftest import spell
 from luong.seq2seq import Seq2Seq
 from luong.seq2seq.model import UNKNOWN
 from luong.seq2seq.search import Decoding, Sampling
