@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import sources
@@ -85,21 +85,9 @@ def nmt_tips(lab: Lab) -> None:
     shapes: dict[str, Flags] = {"dot": SMALLER, "best": ()}
     for name in lab.chosen(shapes):
         lab.train(name, "translate-small", *parallel("ja", "en"), *shapes[name])
-        translations(lab, name, "ja", "en", beams=(1, 10))
+        translations(lab, name, "ja", "en")
     if not lab.only:
-        for beam in (1, 10):
-            evaluate = (
-                "evaluate",
-                "best",
-                "--ensemble",
-                "dot",
-                "--beam",
-                beam,
-                "--tokenize",
-                "none",
-            )
-            metrics = ("--metrics", "bleu,perplexity", "--json")
-            lab.result(f"ensemble-beam{beam}.json", *evaluate, *metrics)
+        bleu(lab, "ensemble", "best", "--ensemble", "dot")
 
 
 def ablation(lab: Lab) -> None:
@@ -123,22 +111,24 @@ def ablation(lab: Lab) -> None:
         lab.result(f"{name}.json", "evaluate", name, "--beam", 5, *metrics, "--json")
 
 
-def translations(lab: Lab, name: str, source: str, target: str, beams: Iterable[int]) -> None:
+def translations(lab: Lab, name: str, source: str, target: str) -> None:
     """BLEU of the test corpus with unknown words as they are, and replaced in two ways."""
     one, other = (f"data/train.{side}" for side in (source, target))
     links = lab.result(f"{name}.links", "align", name, *side_flags(one, other))
     words = lab.out / f"{name}.dictionary.tsv"
     dictionary(links, lab.out / one, lab.out / other, words)
-    unknown: dict[str, Flags] = {
-        "": (),
-        "-copied": ("--replace-unknown",),
-        "-looked-up": ("--replace-unknown", "--dictionary", words.name),
-    }
-    for beam in beams:
-        for kind, flags in unknown.items():
-            evaluate = ("evaluate", name, "--beam", beam, "--tokenize", "none", *flags)
-            metrics = ("--metrics", "bleu,perplexity", "--json")
-            lab.result(f"{name}-beam{beam}{kind}.json", *evaluate, *metrics)
+    bleu(lab, name, name)
+    bleu(lab, name, name, "--replace-unknown", kind="-copied")
+    looked_up = ("--replace-unknown", "--dictionary", words.name)
+    bleu(lab, name, name, *looked_up, kind="-looked-up")
+
+
+def bleu(lab: Lab, result: str, *arguments: object, kind: str = "") -> None:
+    """BLEU of the test corpus, greedy and with a beam."""
+    for beam in (1, 10):
+        evaluate = ("evaluate", *arguments, "--beam", beam, "--tokenize", "none")
+        metrics = ("--metrics", "bleu,perplexity", "--json")
+        lab.result(f"{result}-beam{beam}{kind}.json", *evaluate, *metrics)
 
 
 def dictionary(links: Path, source: Path, target: Path, out: Path) -> None:

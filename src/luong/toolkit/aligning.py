@@ -41,8 +41,8 @@ class Weighed(NamedTuple):
     """The weights of a pair, and the word (or character) that each piece of it belongs to."""
 
     weights: Tensor  # (n, m)
-    source: list[int]  # of each of m pieces
-    target: list[int]  # of each of n pieces
+    source: Sequence[int]  # of each of m pieces
+    target: Sequence[int]  # of each of n pieces
 
     def links(self, threshold: float | None) -> set[Link]:
         """The links between words that have a piece linked: see `linked`."""
@@ -145,8 +145,9 @@ def align_both(
         _check_places(there, back, number)
         if how == PRODUCT:
             product = there.words() * back.words().T
-            agreed = linked(product.sqrt(), AGREED if threshold is None else threshold)
-            yield {(i, j) for j, row in enumerate(agreed) for i in row}
+            n, m = product.shape
+            agreed = Weighed(product.sqrt(), range(m), range(n))
+            yield agreed.links(AGREED if threshold is None else threshold)
         else:
             yield join(there.links(threshold), {(i, j) for j, i in back.links(threshold)}, how)
 
