@@ -17,7 +17,7 @@ class Lab:
 
     Commands run in `out`, so that its files have short names and the folder can be moved. What is
     there is not made again: `luong train` goes on where it was, and a result is a file. log.txt has
-    every command, what it said, and its seconds.
+    every command, what it said and measured, and its seconds.
     """
 
     def __init__(
@@ -64,6 +64,8 @@ class Lab:
             done = subprocess.run(
                 command, cwd=self.out, stdout=subprocess.PIPE, stderr=log, text=True, check=False
             )
+            if "--json" in arguments:
+                log.write(done.stdout)
             seconds = time.perf_counter() - start
             threads = os.environ.get("OMP_NUM_THREADS", "all")
             log.write(f"# {seconds:.0f} s, {threads} threads\n")
