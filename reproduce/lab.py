@@ -46,15 +46,14 @@ class Lab:
     def result(self, name: str, *arguments: object) -> Path:
         """The file `name`, which is what a command of luong puts out."""
         path = self.out / name
+        measured = path.suffix == ".json"
         if not path.is_file():
-            path.write_text(self._run([*map(str, arguments)]), encoding="utf-8")
-        print(f"{name}: {self._shown(path)}", flush=True)
+            path.write_text(self._run([*map(str, arguments)], measured), encoding="utf-8")
+        shown = path.read_text(encoding="utf-8").strip() if measured else "done"
+        print(f"{name}: {shown}", flush=True)
         return path
 
-    def _shown(self, path: Path) -> str:
-        return path.read_text(encoding="utf-8").strip() if path.suffix == ".json" else "done"
-
-    def _run(self, arguments: list[str]) -> str:
+    def _run(self, arguments: list[str], measured: bool = False) -> str:
         start = time.perf_counter()
         print("luong", *arguments, flush=True)
         command = [sys.executable, "-m", "luong.toolkit", *arguments]
@@ -64,7 +63,7 @@ class Lab:
             done = subprocess.run(
                 command, cwd=self.out, stdout=subprocess.PIPE, stderr=log, text=True, check=False
             )
-            if "--json" in arguments:
+            if measured:
                 log.write(done.stdout)
             seconds = time.perf_counter() - start
             threads = os.environ.get("OMP_NUM_THREADS", "all")

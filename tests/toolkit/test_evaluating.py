@@ -186,6 +186,16 @@ def test_an_ensemble_of_the_same_model_is_that_model(run: Run, model: Path) -> N
     assert both == alone | {"perplexity": pytest.approx(alone["perplexity"], rel=1e-5)}
 
 
+def test_outputs_measured_are_those_translated(run: Run, model: Path, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("abba\nbaba\n")
+    long = ("--beam", 3, "--length-penalty", 20)  # prefers long outputs
+    run("translate", model, "--input", source, "--output", target, *long)
+    command = ("evaluate", model, "--source", source, "--target", target, "--metrics", "exact")
+    found = [json.loads(run(*command, *more, "--json").stdout) for more in (long, long[:2])]
+    assert [each["exact"] for each in found] == [100, 0]
+
+
 def test_an_ensemble_is_not_its_first_model() -> None:
     pairs = [Pair("the cat", "le chat"), Pair("cat", "chat")]
     one, two = random_translator(1), random_translator(2)
@@ -308,6 +318,8 @@ def test_given_hypotheses(run: Run, tmp_path: Path) -> None:
         (["m", "--bootstrap", "0"], "--bootstrap: expected at least 1, got 0"),
         (["m", "--by-length", "0"], "--by-length: expected at least 1, got 0"),
         (["m", "--beam", "0"], "--beam: expected at least 1, got 0"),
+        (["m", "--length-penalty=-1"], "--length-penalty: expected 0 or more, finite, got -1"),
+        (["m", "--length-penalty", "nan"], "--length-penalty: expected 0 or more, finite, got nan"),
     ],
 )
 def test_wrong_usage(run: Run, model: Path, arguments: list[str], message: str) -> None:

@@ -219,7 +219,7 @@ def test_memory_is_bounded_on_an_endless_stream(model: Path) -> None:
         (["--alignments", "matrix", "--format", "tsv"], "--alignments matrix needs --format jsonl"),
         (["--n-best", "2", "--format", "tsv"], "--n-best: expected at most the beam, 1, got 2"),
         (["--beam", "0"], "--beam: expected at least 1, got 0"),
-        (["--length-penalty=-1"], "--length-penalty: expected 0 or more, got -1"),
+        (["--length-penalty=-1"], "--length-penalty: expected 0 or more, finite, got -1"),
         (["--beam", "2", "--sample"], "--beam: expected 1 where outputs are drawn, got 2"),
         (["--top-k", "2"], "--top-k needs --sample"),
         (["--sample", "--top-p", "0"], "--top-p: expected above 0, at most 1, got 0"),

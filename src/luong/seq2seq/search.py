@@ -78,8 +78,7 @@ class Decoding:
     def __post_init__(self) -> None:
         _require("beam", self.beam, "at least 1", self.beam >= 1)
         _require("n_best", self.n_best, "at least 1", self.n_best >= 1)
-        _require("length_penalty", self.length_penalty, "0 or more", self.length_penalty >= 0)
-        for name in ("min_ratio", "min_extra", "max_ratio", "max_extra"):
+        for name in ("length_penalty", "min_ratio", "min_extra", "max_ratio", "max_extra"):
             value = getattr(self, name)
             _require(name, value, "0 or more, finite", 0 <= value < float("inf"))
         if self.sampling:

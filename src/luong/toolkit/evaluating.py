@@ -45,14 +45,20 @@ def of_sentences(translator: Translator) -> bool:
 
 
 def answers(
-    translator: Translator, pairs: Iterable[Pair], *, beam: int = 1, **options: Any
+    translator: Translator,
+    pairs: Iterable[Pair],
+    *,
+    beam: int = 1,
+    length_penalty: float = 0.0,
+    **options: Any,
 ) -> list[Answer]:
     """What the model puts out for each distinct source of `pairs`, beside all its references.
 
-    `options` are those of `Translator.search`.
+    `beam` and `length_penalty` are those of `Decoding`, `options` those of `Translator.search`.
     """
     references = group(translator.target, pairs)
-    found = translator.search(list(references), Decoding(beam=beam), **options)
+    decoding = Decoding(beam=beam, length_penalty=length_penalty)
+    found = translator.search(list(references), decoding, **options)
     texts = [Text(best.text, best.target) for best, *_ in found]
     return beside(translator, references, dict(zip(references, texts, strict=True)))
 

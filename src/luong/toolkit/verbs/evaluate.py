@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,9 @@ def run(argv: Sequence[str]) -> None:
         if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
             flag = name.replace("_", "-")
             raise UsageError(f"--{flag}: expected at least 1, got {getattr(arguments, name)}")
+    penalty = arguments.length_penalty
+    if penalty is not None and not 0 <= penalty < math.inf:
+        raise UsageError(f"--length-penalty: expected 0 or more, finite, got {penalty:g}")
     if arguments.gold or arguments.alignments:
         _alignments(arguments)
     else:
@@ -56,6 +60,7 @@ def _parser() -> ArgumentParser:
     add("--tokenize", help="sacreBLEU's tokenizer, for BLEU; the default is 13a")
     add("--lowercase", action="store_true", help="BLEU, chrF and TER without regard to case")
     add("--beam", type=int, help="beam width; the default is that of luong translate")
+    add("--length-penalty", type=float, help="as that of luong translate")
     add_unknown(parser)
     add("--by-length", type=int, metavar="N", help="break down by source length, in N ranges")
     add("--bootstrap", type=int, metavar="N", help="95 %% confidence intervals from N samples")
@@ -151,7 +156,8 @@ def _translated(arguments: Namespace) -> tuple[str, list[Answer], list[Measureme
     from luong.toolkit import evaluating
 
     options = {"replace_unknown": dictionary(arguments), "batch_size": arguments.batch_size}
-    options |= {} if arguments.beam is None else {"beam": arguments.beam}
+    search = {name: getattr(arguments, name) for name in ("beam", "length_penalty")}
+    options |= {name: value for name, value in search.items() if value is not None}
     translator = load(arguments)
     kind = arguments.lines or ("sentences" if evaluating.of_sentences(translator) else "words")
     names = _chosen(arguments.metrics or DEFAULTS[kind], [*NAMES, *PLAIN])
