@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from luong.toolkit import terminal
 from luong.toolkit.errors import ToolkitError, UsageError
-from luong.toolkit.verbs.translate import add_model, add_unknown, dictionary, load
+from luong.toolkit.verbs.translate import add_model, add_unknown, check_positive, dictionary, load
 
 if TYPE_CHECKING:
     from luong.toolkit.corpus import Pair
@@ -27,10 +27,7 @@ def run(argv: Sequence[str]) -> None:
     """luong evaluate MODEL | --hypotheses FILE --target FILE | --alignments FILE --gold FILE"""
     arguments = _parser().parse_args(list(argv))
     arguments.target = [Path(name) for name in arguments.target or ()]
-    for name in ("beam", "by_length", "bootstrap", "batch_size"):
-        if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
-            flag = name.replace("_", "-")
-            raise UsageError(f"--{flag}: expected at least 1, got {getattr(arguments, name)}")
+    check_positive(arguments, "beam", "by_length", "bootstrap", "batch_size")
     penalty = arguments.length_penalty
     if penalty is not None and not 0 <= penalty < math.inf:
         raise UsageError(f"--length-penalty: expected 0 or more, finite, got {penalty:g}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from luong.toolkit import terminal
 from luong.toolkit.errors import ToolkitError, UsageError
+from luong.toolkit.verbs.translate import check_positive
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,10 +62,7 @@ def _parser() -> ArgumentParser:
 
 
 def _check(arguments: Namespace) -> None:
-    for name in ("n_best", "beam", "columns"):
-        if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
-            flag = name.replace("_", "-")
-            raise UsageError(f"--{flag}: expected at least 1, got {getattr(arguments, name)}")
+    check_positive(arguments, "n_best", "beam", "columns")
     if bool(arguments.text) + bool(arguments.input) + arguments.curves != 1:
         raise UsageError("what to draw: give one of TEXT, --input and --curves")
     if (arguments.target is not None or arguments.n_best) and len(arguments.text) != 1:

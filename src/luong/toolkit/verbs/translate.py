@@ -145,10 +145,11 @@ def load(arguments: Namespace) -> Translator:
 
 
 def check_positive(arguments: Namespace, *names: str) -> None:
+    """Refuse numbers below 1; None is not given."""
     for name in names:
-        if getattr(arguments, name) < 1:
-            flag = name.replace("_", "-")
-            raise UsageError(f"--{flag}: expected at least 1, got {getattr(arguments, name)}")
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise UsageError(f"--{name.replace('_', '-')}: expected at least 1, got {value}")
 
 
 def _check(arguments: Namespace) -> None:
