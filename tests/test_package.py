@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCS = list((ROOT / "docs").glob("*.md"))
 
 
 def python(*arguments: str, path: Path | None = None) -> str:
@@ -75,11 +76,13 @@ def test_the_core_does_not_import_the_toolkit() -> None:
     assert python("-c", code) == "\n"
 
 
-def test_the_python_of_the_readme_runs() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+@pytest.mark.parametrize("page", ["README.md", "docs/operators.md", "docs/own_loop.md"])
+def test_the_python_of_a_page_runs(page: str) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert blocks
+    names: dict[str, object] = {}  # later blocks go on from earlier ones
     for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
+        exec(compile(block, page, "exec"), names)
 
 
 def test_the_readme_spells_out_what_make_runs() -> None:
@@ -98,6 +101,8 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-def test_links_of_the_readme_lead_somewhere() -> None:
-    for target in re.findall(r"\]\((?!http)([^)]+)\)", README):
-        assert (ROOT / target).is_file(), target
+@pytest.mark.parametrize("page", ["README.md", *sorted(f"docs/{p.name}" for p in DOCS)])
+def test_links_of_a_page_lead_somewhere(page: str) -> None:
+    path = ROOT / page
+    for target in re.findall(r"\]\((?!http)([^)#]+)[^)]*\)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), target
