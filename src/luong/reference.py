@@ -1,9 +1,13 @@
-"""Every operator again, in plain lines: start reading here. Slow, and the standard for the rest.
+"""Every operator in plain lines: start reading here.
 
-Rows are vectors: query (*batch, n, d_q), key (*batch, m, d_k), value (*batch, m, d_v); scores and
-weights (*batch, n, m); context (*batch, n, d_v). `mask` is bool, True where a query may attend to
-a key; `lengths` counts the keys of each sentence. Equation numbers: Luong, Pham & Manning (2015).
-No argument is checked here.
+These functions are slow, and they are the standard that the tests hold all others to. Vectors are
+rows: query (*batch, n, d_q), key (*batch, m, d_k), value (*batch, m, d_v). No argument is checked.
+The attention functions return a pair of tensors and take, beside the arguments of their score:
+
+    mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key.
+    lengths: integers (*batch). Only the first `lengths` keys of a sentence exist.
+
+Equation and footnote numbers are those of Luong, Pham & Manning (2015), arXiv:1508.04025.
 """
 
 from __future__ import annotations
@@ -18,17 +22,43 @@ Pair = tuple[Tensor, Tensor]
 
 
 def dot_score(query: Tensor, key: Tensor) -> Tensor:
-    """kᵀq (eq. 8)."""
+    """Return the dot products kᵀq of all pairs (eq. 8, dot).
+
+    Args:
+        query: (*batch, n, d).
+        key: (*batch, m, d).
+
+    Returns:
+        Scores (*batch, n, m).
+    """
     return query @ key.mT
 
 
 def scaled_dot_score(query: Tensor, key: Tensor, scale: float | None = None) -> Tensor:
-    """kᵀq · scale, which is 1/√d_k where not given."""
+    """Return scale · kᵀq for all pairs (Vaswani et al. 2017, eq. 1).
+
+    Args:
+        query: (*batch, n, d).
+        key: (*batch, m, d).
+        scale: a factor on every score; None is 1/√d.
+
+    Returns:
+        Scores (*batch, n, m).
+    """
     return query @ key.mT * (1 / math.sqrt(key.shape[-1]) if scale is None else scale)
 
 
 def general_score(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
-    """kᵀWq (eq. 8), W (d_k, d_q)."""
+    """Return the bilinear scores kᵀWq of all pairs (eq. 8, general).
+
+    Args:
+        query: (*batch, n, d_q).
+        key: (*batch, m, d_k).
+        weight: the matrix W (d_k, d_q).
+
+    Returns:
+        Scores (*batch, n, m).
+    """
     return query @ weight.mT @ key.mT
 
 
@@ -40,7 +70,19 @@ def concat_score(
     bias: Tensor | None = None,
     simplified: bool = False,
 ) -> Tensor:
-    """vᵀ tanh(W [q; k] + bias) (eq. 8), W (d_a, d_q + d_k)."""
+    """Return the scores vᵀ tanh(W [q; k] + bias) of all pairs (eq. 8, concat).
+
+    Args:
+        query: (*batch, n, d_q).
+        key: (*batch, m, d_k).
+        weight: the matrix W (d_a, d_q + d_k): first the columns that meet q, then those of k.
+        v: (d_a,).
+        bias: (d_a,), or None for no bias.
+        simplified: leave keys as they are (footnote 15); then W is (d_a, d_q), and d_k is d_a.
+
+    Returns:
+        Scores (*batch, n, m).
+    """
     d_q = query.shape[-1]
     query = query @ weight[:, :d_q].mT
     if bias is not None:
@@ -49,12 +91,31 @@ def concat_score(
 
 
 def additive_score(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
-    """vᵀ tanh(q + k), for projected queries and keys."""
+    """Return the scores vᵀ tanh(q + k) of all pairs, for queries and keys already projected.
+
+    Args:
+        query: (*batch, n, d_a).
+        key: (*batch, m, d_a).
+        v: (d_a,).
+
+    Returns:
+        Scores (*batch, n, m).
+    """
     return torch.tanh(query[..., :, None, :] + key[..., None, :, :]) @ v
 
 
 def location_score(query: Tensor, weight: Tensor, length: int) -> Tensor:
-    """(Wq)_j at position j (eq. 7), W (m_max, d_q); positions without a row of W get -inf."""
+    """Return the scores (W q)_j, which depend on the query and the position j only (eq. 7).
+
+    Args:
+        query: (*batch, n, d_q).
+        weight: the matrix W (m_max, d_q), a row for each position.
+        length: the number m of positions to score.
+
+    Returns:
+        Scores (*batch, n, m). Positions without a row of W get -inf, so that their weight is 0
+        (footnote 6).
+    """
     scores = query @ weight.mT
     missing = scores.new_full((*scores.shape[:-1], max(0, length - weight.shape[0])), -math.inf)
     return torch.cat([scores, missing], -1)[..., :length]
@@ -68,7 +129,22 @@ def attention(
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Pair:
-    """softmax(score(query, key)) value and the weights; a row with nothing to attend is zero."""
+    """Return softmax(score(query, key)) value, and the weights, for any score function.
+
+    A query that may attend to nothing gets zeros. Keys and values that nothing may attend to may
+    hold anything, NaN included.
+
+    Args:
+        query: (*batch, n, d_q).
+        key: (*batch, m, d_k).
+        value: (*batch, m, d_v).
+        score: a function of query and key that returns scores (*batch, n, m).
+        mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key.
+        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist.
+
+    Returns:
+        The context (*batch, n, d_v) and the weights (*batch, n, m).
+    """
     batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     pairs = torch.ones(*batch, query.shape[-2], key.shape[-2], dtype=torch.bool)
     if mask is not None:
@@ -90,6 +166,7 @@ def dot_attention(
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Pair:
+    """Return the context and the weights of `attention` with `dot_score`: see there."""
     return attention(query, key, value, dot_score, mask, lengths)
 
 
@@ -101,6 +178,7 @@ def scaled_dot_attention(
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Pair:
+    """Return the context and the weights of `attention` with `scaled_dot_score`: see there."""
     return attention(query, key, value, lambda q, k: scaled_dot_score(q, k, scale), mask, lengths)
 
 
@@ -112,6 +190,7 @@ def general_attention(
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Pair:
+    """Return the context and the weights of `attention` with `general_score`: see there."""
     return attention(query, key, value, lambda q, k: general_score(q, k, weight), mask, lengths)
 
 
@@ -126,6 +205,8 @@ def concat_attention(
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Pair:
+    """Return the context and the weights of `attention` with `concat_score`: see there."""
+
     def score(query: Tensor, key: Tensor) -> Tensor:
         return concat_score(query, key, weight, v, bias, simplified)
 
@@ -140,6 +221,7 @@ def additive_attention(
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Pair:
+    """Return the context and the weights of `attention` with `additive_score`: see there."""
     return attention(query, key, value, lambda q, k: additive_score(q, k, v), mask, lengths)
 
 
@@ -150,6 +232,10 @@ def location_attention(
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Pair:
+    """Return the context and the weights of attention with `location_score`: see there.
+
+    The softmax is over the positions that have a row of W; the others get weight 0 (footnote 6).
+    """
     m = value.shape[-2]
     known = (torch.arange(m) < weight.shape[0]).expand(1, m)
     known = known if mask is None else known & mask
@@ -168,9 +254,25 @@ def local_attention(
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Pair:
-    """Attention to the keys within half_width of ⌊centre⌋ (*batch, n), inside the sentence.
+    """Return the context and the weights of attention within a window (section 3.2).
 
-    With `gaussian`, times exp(-(s - centre)² / 2σ²), σ = half_width / 2 (eq. 10).
+    Query i attends to the keys s with |s - ⌊centre_i⌋| <= half_width that lie in the sentence. A
+    centre behind the last key counts as the last key.
+
+    Args:
+        query: (*batch, n, d_q).
+        key: (*batch, m, d_k).
+        value: (*batch, m, d_v).
+        score: a function of query and key that returns scores (*batch, n, m).
+        centre: real positions (*batch, n), from 0.
+        half_width: the D of the paper, in positions.
+        gaussian: multiply each weight by exp(-(s - centre)² / 2σ²), σ = half_width / 2 (eq. 10).
+        renormalize: divide the weights of a query by their sum. The paper does not.
+        mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key.
+        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist.
+
+    Returns:
+        The context (*batch, n, d_v) and the weights (*batch, n, m), 0 outside the window.
     """
     m = key.shape[-2]
     s, last = torch.arange(m), m - 1 if lengths is None else lengths[..., None] - 1
@@ -189,13 +291,32 @@ def local_attention(
 
 
 def monotonic_centre(query: Tensor, position: Tensor | int = 0) -> Tensor:
-    """local-m: p_t = t, for queries from `position` on."""
+    """Return the centres of local-m, p_t = t (section 3.2).
+
+    Args:
+        query: (*batch, n, d_q).
+        position: the target position t of the first query, or one for each batch row.
+
+    Returns:
+        Centres (*batch, n).
+    """
     return (position + torch.arange(query.shape[-2])).to(query.dtype).expand(query.shape[:-1])
 
 
 def predicted_centre(
     query: Tensor, weight: Tensor, v: Tensor, m: int, lengths: Tensor | None = None
 ) -> Tensor:
-    """local-p: p_t = S · sigmoid(vᵀ tanh(W h_t)) (eq. 9), W (hidden, d_q), v (hidden,)."""
+    """Return the centres of local-p, p_t = S · sigmoid(vᵀ tanh(W h_t)) (eq. 9).
+
+    Args:
+        query: h_t (*batch, n, d_q).
+        weight: the matrix W (hidden, d_q).
+        v: (hidden,).
+        m: the number of keys, which is S where `lengths` is not given.
+        lengths: S for each sentence, integers (*batch).
+
+    Returns:
+        Centres (*batch, n), from 0 to S.
+    """
     length = m if lengths is None else lengths[..., None]
     return length * torch.sigmoid(torch.tanh(query @ weight.mT) @ v)
