@@ -1,7 +1,6 @@
-"""Score functions f(Q, K) on tensors.
+"""Score functions on tensors: how much each query has to do with each key.
 
-Shapes, here and everywhere: query (*batch, n, d_q), key (*batch, m, d_k), scores (*batch, n, m).
-Equation numbers are those of Luong, Pham & Manning (2015), arXiv:1508.04025.
+Equation and footnote numbers are those of Luong, Pham & Manning (2015), arXiv:1508.04025.
 """
 
 from __future__ import annotations
@@ -17,19 +16,81 @@ from luong.kernels import additive, dense, dot
 
 
 def dot_score(query: Tensor, key: Tensor) -> Tensor:
-    """score(q, k) = kᵀq (eq. 8, dot). Needs d_q == d_k."""
+    """Return the dot products kᵀq of all queries and keys.
+
+    Args:
+        query: (*batch, n, d_q), a floating dtype.
+        key: (*batch, m, d_k), d_k = d_q, dtype and device of query.
+
+    Returns:
+        Scores (*batch, n, m), in the dtype of query. Half types are computed in float32.
+
+    Raises:
+        TypeError, ValueError: dtypes, devices or shapes that do not fit; the message names the
+            argument, what was expected and what came.
+
+    Example:
+        >>> query, key = torch.eye(2), torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+        >>> luong.dot_score(query, key)
+        tensor([[1., 3., 5.],
+                [2., 4., 6.]])
+
+    Source:
+        Luong, Pham & Manning (2015), eq. 8, dot.
+    """
     return scaled_dot_score(query, key, scale=1.0)
 
 
 def scaled_dot_score(query: Tensor, key: Tensor, *, scale: float | None = None) -> Tensor:
-    """score(q, k) = scale · kᵀq, by default with scale = 1/√d_k. Needs d_q == d_k."""
+    """Return scale · kᵀq for all queries and keys.
+
+    Args:
+        query: (*batch, n, d_q), a floating dtype.
+        key: (*batch, m, d_k), d_k = d_q, dtype and device of query.
+        scale: a factor on every score. Default: 1/√d_k.
+
+    Returns:
+        Scores (*batch, n, m), in the dtype of query. Half types are computed in float32.
+
+    Raises:
+        TypeError, ValueError: dtypes, devices or shapes that do not fit; the message names the
+            argument, what was expected and what came.
+
+    Example:
+        >>> luong.scaled_dot_score(torch.ones(1, 4), torch.ones(3, 4))
+        tensor([[2., 2., 2.]])
+
+    Source:
+        Vaswani et al. (2017), eq. 1.
+    """
     query, key = pair(query=query, key=key)
     same_width(query, key)
     return dot.scores(query, key, default_scale(key, scale)).to(query.dtype)
 
 
 def general_score(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
-    """score(q, k) = kᵀWq (eq. 8, general), with weight W of shape (d_k, d_q)."""
+    """Return the bilinear scores kᵀWq of all queries and keys.
+
+    Args:
+        query: (*batch, n, d_q), a floating dtype.
+        key: (*batch, m, d_k), dtype and device of query.
+        weight: the matrix W (d_k, d_q). It is applied to the side with fewer rows.
+
+    Returns:
+        Scores (*batch, n, m), in the dtype of query. Half types are computed in float32.
+
+    Raises:
+        TypeError, ValueError: dtypes, devices or shapes that do not fit; the message names the
+            argument, what was expected and what came.
+
+    Example:
+        >>> weight = torch.tensor([[1.0, 0.0, 2.0], [0.0, 1.0, 0.0]])  # d_k = 2, d_q = 3
+        >>> luong.general_score(torch.ones(1, 3), torch.eye(2), weight)
+        tensor([[3., 1.]])
+
+    Source:
+        Luong, Pham & Manning (2015), eq. 8, general.
+    """
     query, key, weight = pair(query=query, key=key, weight=weight)
     query, key = project_general(query, key, weight)
     return dot.scores(query, key, 1.0).to(query.dtype)
@@ -45,11 +106,34 @@ def concat_score(
     simplified: bool = False,
     backend: str | None = None,
 ) -> Tensor:
-    """score(q, k) = vᵀ tanh(W [q; k] + bias) (eq. 8, concat).
+    """Return the scores vᵀ tanh(W [q; k] + bias) of all queries and keys.
 
-    weight (d_a, d_q + d_k), in the order [q; k]; v (d_a,); bias (d_a,). `simplified` is the form
-    of the paper's footnote 15: the half of W that meets k is the identity, so that weight is
-    (d_a, d_q) and d_k must be d_a. `backend` as in `additive_score`.
+    Args:
+        query: (*batch, n, d_q), a floating dtype.
+        key: (*batch, m, d_k), dtype and device of query.
+        weight: the matrix W (d_a, d_q + d_k): first the columns that meet q, then those of k.
+        v: (d_a,).
+        bias: (d_a,). Default: none.
+        simplified: leave keys as they are, as the paper did (footnote 15). Then W is (d_a, d_q),
+            and d_k is d_a. Default: False.
+        backend: "numba" (CPU), "torch" or "reference". Default: the first of them that can take the
+            call, see `luong.explain`.
+
+    Returns:
+        Scores (*batch, n, m), in the dtype of query. Half types are computed in float32.
+
+    Raises:
+        TypeError, ValueError: dtypes, devices or shapes that do not fit; the message names the
+            argument, what was expected and what came.
+
+    Example:
+        >>> query, key, weight = torch.zeros(1, 2), torch.zeros(3, 2), torch.ones(5, 4)
+        >>> luong.concat_score(query, key, weight, torch.ones(5)).shape
+        torch.Size([1, 3])
+
+    Source:
+        Luong, Pham & Manning (2015), eq. 8, concat, which has no bias; Bahdanau et al. (2015),
+        A.1.2.
     """
     extra = {} if bias is None else {"bias": bias}
     query, key, weight, v, *_ = pair(query=query, key=key, weight=weight, v=v, **extra)
@@ -58,9 +142,31 @@ def concat_score(
 
 
 def additive_score(query: Tensor, key: Tensor, v: Tensor, *, backend: str | None = None) -> Tensor:
-    """score(q, k) = vᵀ tanh(q + k), for queries and keys already projected to d_a; v (d_a,).
+    """Return the scores vᵀ tanh(q + k) of all queries and keys, already projected.
 
-    `backend`: "numba", "torch", "reference", or None for the first of them that can.
+    The n x m x d_a array of tanh values is never built, and memory is linear in n and m beside the
+    scores (docs/additive.md).
+
+    Args:
+        query: (*batch, n, d_a), a floating dtype.
+        key: (*batch, m, d_a), dtype and device of query.
+        v: (d_a,).
+        backend: "numba" (CPU), "torch" or "reference". Default: the first of them that can take the
+            call, see `luong.explain`.
+
+    Returns:
+        Scores (*batch, n, m), in the dtype of query. Half types are computed in float32.
+
+    Raises:
+        TypeError, ValueError: dtypes, devices or shapes that do not fit; the message names the
+            argument, what was expected and what came.
+
+    Example:
+        >>> luong.additive_score(torch.zeros(1, 5), torch.zeros(3, 5), torch.ones(5))
+        tensor([[0., 0., 0.]])
+
+    Source:
+        Bahdanau et al. (2015), A.1.2, after the projections W_a s and U_a h.
     """
     query, key, v = pair(query=query, key=key, v=v)
     check_additive(query, key, v)
@@ -68,10 +174,27 @@ def additive_score(query: Tensor, key: Tensor, v: Tensor, *, backend: str | None
 
 
 def location_score(query: Tensor, weight: Tensor, *, length: int) -> Tensor:
-    """score(q, ·) at key position j = (W q)_j (eq. 7): looks at the query alone.
+    """Return the scores (W q)_j, which depend on the query and the position j only.
 
-    weight (m_max, d_q). The result is (*batch, n, length); positions from m_max on get -inf, that
-    is, weight 0 (footnote 6).
+    Args:
+        query: (*batch, n, d_q), a floating dtype.
+        weight: the matrix W (m_max, d_q), a row for each position.
+        length: the number m of positions to score, 0 or more.
+
+    Returns:
+        Scores (*batch, n, m), in the dtype of query. Positions from m_max on get -inf, so that
+        their weight is 0.
+
+    Raises:
+        TypeError, ValueError: dtypes, devices or shapes that do not fit; the message names the
+            argument, what was expected and what came.
+
+    Example:
+        >>> luong.location_score(torch.ones(1, 2), torch.eye(2), length=3)
+        tensor([[1., 1., -inf]])
+
+    Source:
+        Luong, Pham & Manning (2015), eq. 7 and footnote 6.
     """
     query, weight = _check.floating(query=query, weight=weight)
     _check.rows("query", query, "(*batch, n, d_q)")

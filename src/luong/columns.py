@@ -8,8 +8,10 @@ with the softmax over each column, so that each column of Softmax(f(Q, K)) sums 
     scaled dot-product     f(Q, K) = KᵀQ / √d_k
     Luong general          f(Q, K) = KᵀWQ
 
-Each function returns a matrix of shape d_v x n. These are the operators of the package seen
-sideways: `luong.dot_attention(Q.T, K.T, V.T).context.T`, and so on.
+Each attention function returns a matrix d_v x n. They are the operators of the package with rows
+and columns exchanged: `dot_product_attention(Q, K, V)` is
+`luong.dot_attention(Q.T, K.T, V.T).context.T`. All matrices have one floating dtype and one device;
+else, and for shapes that do not fit, TypeError or ValueError names the argument.
 """
 
 from __future__ import annotations
@@ -23,12 +25,37 @@ from luong import _attention, _check
 
 
 def softmax(X: Tensor) -> Tensor:
-    """exp(X_ij) / Σ_i exp(X_ij): each column of the result sums to 1."""
+    """Return exp(X_ij) / Σ_i exp(X_ij), so that each column sums to 1.
+
+    Args:
+        X: a matrix m x n.
+
+    Returns:
+        A matrix m x n.
+
+    Example:
+        >>> luong.columns.softmax(torch.zeros(2, 3))
+        tensor([[0.5000, 0.5000, 0.5000],
+                [0.5000, 0.5000, 0.5000]])
+    """
     return torch.softmax(X, dim=0)
 
 
 def score(q: Tensor, k: Tensor, W: Tensor | None = None) -> Tensor:
-    """kᵀq, or kᵀWq with W of shape d_k x d_q, for single vectors q (d_q) and k (d_k)."""
+    """Return kᵀq, or kᵀWq, for one query and one key.
+
+    Args:
+        q: a vector of size d_q.
+        k: a vector of size d_k; without W, d_k is d_q.
+        W: a matrix d_k x d_q. Default: none.
+
+    Returns:
+        A tensor without dimensions.
+
+    Example:
+        >>> luong.columns.score(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
+        tensor(11.)
+    """
     _check.floating(q=q, k=k)
     _check.dimensions("q", q, 1, "(d_q,)")
     _check.dimensions("k", k, 1, "(d_k,)")
@@ -40,7 +67,22 @@ def score(q: Tensor, k: Tensor, W: Tensor | None = None) -> Tensor:
 
 
 def attention(Q: Tensor, K: Tensor, V: Tensor, f: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """V Softmax(f(Q, K)), for any f that takes Q, K to an m x n matrix."""
+    """Return V Softmax(f(Q, K)) for any score function f.
+
+    Args:
+        Q: queries, d_k x n.
+        K: keys, d_k x m.
+        V: values, d_v x m.
+        f: a function that takes Q and K to a matrix m x n.
+
+    Returns:
+        A matrix d_v x n: column i is what query i attends to.
+
+    Example:
+        >>> Q, K, V = torch.zeros(2, 1), torch.randn(2, 4), torch.tensor([[1.0, 2.0, 3.0, 6.0]])
+        >>> luong.columns.attention(Q, K, V, lambda Q, K: K.mT @ Q)
+        tensor([[3.]])
+    """
     if not callable(f):
         raise TypeError(f"f: expected a function of (Q, K), got {type(f).__name__}")
     return _attention.attention(
@@ -49,23 +91,82 @@ def attention(Q: Tensor, K: Tensor, V: Tensor, f: Callable[[Tensor, Tensor], Ten
 
 
 def dot_product_attention(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
-    """V Softmax(KᵀQ)."""
+    """Return V Softmax(KᵀQ).
+
+    Args:
+        Q: queries, d_k x n.
+        K: keys, d_k x m.
+        V: values, d_v x m.
+
+    Returns:
+        A matrix d_v x n: column i is what query i attends to.
+
+    Example:
+        >>> Q, K, V = torch.zeros(2, 1), torch.randn(2, 4), torch.tensor([[1.0, 2.0, 3.0, 6.0]])
+        >>> luong.columns.dot_product_attention(Q, K, V)
+        tensor([[3.]])
+    """
     return _attention.dot_attention(*_rows(Q=Q, K=K, V=V)).context.mT
 
 
 def scaled_dot_product_attention(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
-    """V Softmax(KᵀQ / √d_k)."""
+    """Return V Softmax(KᵀQ / √d_k).
+
+    Args:
+        Q: queries, d_k x n.
+        K: keys, d_k x m.
+        V: values, d_v x m.
+
+    Returns:
+        A matrix d_v x n: column i is what query i attends to.
+
+    Example:
+        >>> Q, K, V = torch.zeros(2, 1), torch.randn(2, 4), torch.tensor([[1.0, 2.0, 3.0, 6.0]])
+        >>> luong.columns.scaled_dot_product_attention(Q, K, V)
+        tensor([[3.]])
+    """
     return _attention.scaled_dot_attention(*_rows(Q=Q, K=K, V=V)).context.mT
 
 
 def general_attention(Q: Tensor, K: Tensor, V: Tensor, W: Tensor) -> Tensor:
-    """V Softmax(KᵀWQ), W of shape d_k x d_q, the d_q being Q's."""
+    """Return V Softmax(KᵀWQ).
+
+    Args:
+        Q: queries, d_q x n.
+        K: keys, d_k x m.
+        V: values, d_v x m.
+        W: a matrix d_k x d_q.
+
+    Returns:
+        A matrix d_v x n: column i is what query i attends to.
+
+    Example:
+        >>> Q, K, V = torch.zeros(2, 1), torch.randn(2, 4), torch.tensor([[1.0, 2.0, 3.0, 6.0]])
+        >>> luong.columns.general_attention(Q, K, V, torch.eye(2))
+        tensor([[3.]])
+    """
     q, k, v = _rows(Q=Q, K=K, V=V)
     return _attention.general_attention(q, k, v, W).context.mT
 
 
 def concat_attention(Q: Tensor, K: Tensor, V: Tensor, W: Tensor, v: Tensor) -> Tensor:
-    """V Softmax(f(Q, K)) with f_ji = vᵀ tanh(W [q_i; k_j]), W of shape d_a x (d_q + d_k)."""
+    """Return V Softmax(f(Q, K)) with f_ji = vᵀ tanh(W [q_i; k_j]).
+
+    Args:
+        Q: queries, d_q x n.
+        K: keys, d_k x m.
+        V: values, d_v x m.
+        W: a matrix d_a x (d_q + d_k): first the columns that meet q, then those of k.
+        v: a vector of size d_a.
+
+    Returns:
+        A matrix d_v x n: column i is what query i attends to.
+
+    Example:
+        >>> Q, K, V = torch.zeros(2, 1), torch.randn(2, 4), torch.tensor([[1.0, 2.0, 3.0, 6.0]])
+        >>> luong.columns.concat_attention(Q, K * 0, V, torch.ones(5, 4), torch.ones(5))
+        tensor([[3.]])
+    """
     q, k, value = _rows(Q=Q, K=K, V=V)
     return _attention.concat_attention(q, k, value, W, v).context.mT
 

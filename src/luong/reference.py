@@ -166,7 +166,18 @@ def dot_attention(
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Pair:
-    """Return the context and the weights of `attention` with `dot_score`: see there."""
+    """Return softmax(score) value, and the weights, with the score kᵀq (eq. 8, dot).
+
+    Args:
+        query: (*batch, n, d).
+        key: (*batch, m, d).
+        value: (*batch, m, d_v).
+        mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key.
+        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist.
+
+    Returns:
+        The context (*batch, n, d_v) and the weights (*batch, n, m).
+    """
     return attention(query, key, value, dot_score, mask, lengths)
 
 
@@ -178,7 +189,19 @@ def scaled_dot_attention(
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Pair:
-    """Return the context and the weights of `attention` with `scaled_dot_score`: see there."""
+    """Return softmax(score) value, and the weights, with the score scale · kᵀq.
+
+    Args:
+        query: (*batch, n, d).
+        key: (*batch, m, d).
+        value: (*batch, m, d_v).
+        scale: a factor on every score; None is 1/√d.
+        mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key.
+        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist.
+
+    Returns:
+        The context (*batch, n, d_v) and the weights (*batch, n, m).
+    """
     return attention(query, key, value, lambda q, k: scaled_dot_score(q, k, scale), mask, lengths)
 
 
@@ -190,7 +213,19 @@ def general_attention(
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Pair:
-    """Return the context and the weights of `attention` with `general_score`: see there."""
+    """Return softmax(score) value, and the weights, with the score kᵀWq (eq. 8, general).
+
+    Args:
+        query: (*batch, n, d_q).
+        key: (*batch, m, d_k).
+        value: (*batch, m, d_v).
+        weight: the matrix W (d_k, d_q).
+        mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key.
+        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist.
+
+    Returns:
+        The context (*batch, n, d_v) and the weights (*batch, n, m).
+    """
     return attention(query, key, value, lambda q, k: general_score(q, k, weight), mask, lengths)
 
 
@@ -205,7 +240,22 @@ def concat_attention(
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Pair:
-    """Return the context and the weights of `attention` with `concat_score`: see there."""
+    """Return softmax(score) value, and the weights, with the score vᵀ tanh(W [q; k] + bias) (eq. 8).
+
+    Args:
+        query: (*batch, n, d_q).
+        key: (*batch, m, d_k).
+        value: (*batch, m, d_v).
+        weight: the matrix W (d_a, d_q + d_k): first the columns that meet q, then those of k.
+        v: (d_a,).
+        bias: (d_a,), or None for no bias.
+        simplified: leave keys as they are (footnote 15); then W is (d_a, d_q), and d_k is d_a.
+        mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key.
+        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist.
+
+    Returns:
+        The context (*batch, n, d_v) and the weights (*batch, n, m).
+    """
 
     def score(query: Tensor, key: Tensor) -> Tensor:
         return concat_score(query, key, weight, v, bias, simplified)
@@ -221,7 +271,19 @@ def additive_attention(
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Pair:
-    """Return the context and the weights of `attention` with `additive_score`: see there."""
+    """Return softmax(score) value, and the weights, with the score vᵀ tanh(q + k).
+
+    Args:
+        query: (*batch, n, d_a).
+        key: (*batch, m, d_a).
+        value: (*batch, m, d_v).
+        v: (d_a,).
+        mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key.
+        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist.
+
+    Returns:
+        The context (*batch, n, d_v) and the weights (*batch, n, m).
+    """
     return attention(query, key, value, lambda q, k: additive_score(q, k, v), mask, lengths)
 
 
@@ -232,9 +294,19 @@ def location_attention(
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Pair:
-    """Return the context and the weights of attention with `location_score`: see there.
+    """Return softmax(score) value, and the weights, with the score (W q)_j (eq. 7).
 
     The softmax is over the positions that have a row of W; the others get weight 0 (footnote 6).
+
+    Args:
+        query: (*batch, n, d_q).
+        value: (*batch, m, d_v).
+        weight: the matrix W (m_max, d_q), a row for each position.
+        mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key.
+        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist.
+
+    Returns:
+        The context (*batch, n, d_v) and the weights (*batch, n, m).
     """
     m = value.shape[-2]
     known = (torch.arange(m) < weight.shape[0]).expand(1, m)
