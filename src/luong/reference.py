@@ -240,7 +240,7 @@ def concat_attention(
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Pair:
-    """Return softmax(score) value, and the weights, with the score vᵀ tanh(W [q; k] + bias) (eq. 8).
+    """Return softmax(score) value, and the weights, with the score vᵀ tanh(W [q; k] + bias).
 
     Args:
         query: (*batch, n, d_q).
