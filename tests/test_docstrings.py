@@ -28,11 +28,17 @@ def public() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 PUBLIC = dict(public())
+CLASSES = {
+    f"luong.{each.__name__}": each
+    for each in (luong.LocalMonotonic, luong.LocalPredictive, luong.Causal)
+}
 
 
 def sections(text: str) -> dict[str, str]:
     """The sections of a docstring by their headings; the summary is under ""."""
-    parts = re.split(r"^(Args|Returns|Raises|Example|Source):\n", text, flags=re.MULTILINE)
+    parts = re.split(
+        r"^(Args|Attributes|Returns|Raises|Example|Source):\n", text, flags=re.MULTILINE
+    )
     return {"": parts[0]} | dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
@@ -47,16 +53,29 @@ def test_a_function_documents_its_arguments_and_result(name: str) -> None:
     assert found["Returns"].strip()
 
 
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_class_documents_what_it_is_made_of(name: str) -> None:
+    found = sections(inspect.getdoc(CLASSES[name]) or "")
+    documented = re.findall(r"^    (\w+): ", found.get("Args", ""), re.MULTILINE)
+    wanted = (
+        inspect.signature(CLASSES[name].__init__).parameters
+        if "__init__" in vars(CLASSES[name])
+        else {}
+    )
+    assert documented == [each for each in wanted if each != "self"]
+
+
 @pytest.mark.parametrize("name", PUBLIC)
 def test_the_first_sentence_is_an_imperative(name: str) -> None:
     first = (inspect.getdoc(PUBLIC[name]) or "").split()[0]
     assert first == "Return", first
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if "reference" not in name])
+@pytest.mark.parametrize("name", [name for name in PUBLIC | CLASSES if "reference" not in name])
 def test_the_example_of_a_docstring_runs(name: str) -> None:
     names = {"luong": luong, "torch": torch}
-    (example,) = doctest.DocTestFinder(recurse=False).find(PUBLIC[name], name, globs=names)
+    documented = (PUBLIC | CLASSES)[name]
+    (example,) = doctest.DocTestFinder(recurse=False).find(documented, name, globs=names)
     assert example.examples
     report: list[str] = []
     doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example, out=report.append)

@@ -1,7 +1,7 @@
-"""Windows: which keys a query may look at (Luong, Pham & Manning 2015, section 3.2).
+"""Windows say which keys a query may attend to (Luong, Pham & Manning 2015, section 3.2).
 
-Positions count from 0. S is the number of source positions that may be attended: `lengths` where
-they are given, else m. A mask hides keys, but never moves a window.
+Positions count from 0. S is the number of keys of the sentence: `lengths` where they are given,
+else m. A mask hides keys, but never moves a window.
 """
 
 from __future__ import annotations
@@ -17,42 +17,73 @@ from luong.kernels import dense
 
 
 class Gaussian(NamedTuple):
-    """exp(-(s - centre)² / 2σ²) at key position s."""
+    """A factor exp(-(s - centre)² / 2σ²) on the weight of the key at position s."""
 
     centre: Tensor  # (*batch, n), real
-    sigma: float
-    renormalize: bool  # whether the weights still sum to 1 with it
+    sigma: float  # σ, in positions
+    renormalize: bool  # whether the weights are divided by their sum afterwards
 
     def log(self, index: Tensor) -> Tensor:
-        """The logarithm of its factors at `index` (*batch, n, w)."""
+        """Return the logarithm of the factors at the positions `index` (*batch, n, w)."""
         distance = (index - self.centre.unsqueeze(-1)) / self.sigma
         return -0.5 * distance * distance
 
 
 class Interval(NamedTuple):
-    """The keys first, ..., last of each query; none of them past the end of the sentence."""
+    """The keys first, ..., last that each query may attend to; none lies past the sentence."""
 
-    first: Tensor  # (*batch, n), whole; may lie before the sentence
-    last: Tensor  # (*batch, n), whole; may lie before first: then there are none
-    width: int | None  # the most keys that a query can have; None: m
-    gaussian: Gaussian | None = None  # which only an interval with a width can have
+    first: Tensor  # (*batch, n), integers; may lie before the sentence
+    last: Tensor  # (*batch, n), integers; where it lies before first, there are no keys
+    width: int | None  # the largest number of keys of a query; None: m
+    gaussian: Gaussian | None = None  # only an interval with a width may have one
 
 
 class Window(nn.Module, ABC):
-    """Which keys each query may attend to."""
+    """The base class of windows: which keys each query may attend to.
+
+    A window is given to `luong.Attention` or `luong.attention`. To write your own, define
+    `interval`.
+    """
 
     @abstractmethod
     def interval(self, query: Tensor, position: Tensor, length: Tensor | int) -> Interval:
-        """query (*batch, n, d_q); position and length broadcast to (*batch, n)."""
+        """Return the keys that each query may attend to.
+
+        Args:
+            query: (*batch, n, d_q).
+            position: target positions, integers that broadcast to (*batch, n).
+            length: S, one number or integers that broadcast to (*batch, n).
+
+        Returns:
+            An `Interval` for each query.
+        """
 
 
 @final
 class LocalMonotonic(Window):
-    """local-m: the keys p_t - D, ..., p_t + D that lie in the sentence, p_t = min(t, S - 1).
+    """The window of local-m: the keys at most D positions from the query's own.
 
-    D = half_width, t is the query's `position`. Softmax is over these keys. The paper has p_t = t,
-    and leaves open what a target longer than its source attends to: here, the source's end.
-    D = 0 takes one key, D >= S - 1 all of them (global attention).
+        p_t = min(t, S - 1),    keys p_t - D, ..., p_t + D that lie in the sentence
+
+    t is the `position` of the query. The softmax is over these keys. D = 0 takes one key; with
+    D >= S - 1 all are taken (global attention).
+
+    Args:
+        half_width: D, in key positions, 0 or more.
+
+    Raises:
+        ValueError: half_width is not a whole number, 0 or more.
+
+    Example:
+        >>> attention = luong.Attention(luong.Dot(), window=luong.LocalMonotonic(half_width=1))
+        >>> query, key = torch.zeros(2, 3), torch.zeros(5, 3)
+        >>> attention(query, key, position=1, need_weights=True).weights
+        tensor([[0.3333, 0.3333, 0.3333, 0.0000, 0.0000],
+                [0.0000, 0.3333, 0.3333, 0.3333, 0.0000]])
+
+    Source:
+        Luong, Pham & Manning (2015), section 3.2. The paper has p_t = t, and does not say what a
+        target that is longer than its source attends to; here it is the end of the source.
     """
 
     def __init__(self, half_width: int) -> None:
@@ -68,17 +99,38 @@ class LocalMonotonic(Window):
 
 @final
 class LocalPredictive(Window):
-    """local-p (eqs. 9 and 10): a window around a predicted position, weighted by a Gaussian.
+    """The window of local-p: keys around a position that the query predicts, under a Gaussian.
 
         p_t = S · sigmoid(vᵀ tanh(W h_t)),    D = half_width, σ = D / 2
         keys c - D, ..., c + D that lie in the sentence, c = min(⌊p_t⌋, S - 1)
         weight of key s = softmax over these keys · exp(-(s - p_t)² / 2σ²)
 
-    As in the paper and its authors' code the weights then sum to less than 1; with `renormalize`
-    they are divided by their sum. p_t learns through the Gaussian; the window moves in jumps.
-    `weight` W is (hidden_size, query_size), `v` (hidden_size,); they start uniform in
-    ±1/√query_size and ±1/√hidden_size. In half types p_t is computed in float32 from tanh on.
-    `position` plays no part.
+    p_t learns through the Gaussian; the window itself moves in jumps, which have no gradient. The
+    `position` of a query plays no part. In half types p_t is computed in float32 from tanh on.
+
+    Args:
+        query_size: d_q.
+        hidden_size: rows of W. The paper has query_size.
+        half_width: D, in key positions, 1 or more.
+        renormalize: divide the weights of a query by their sum, which the Gaussian makes smaller
+            than 1. Default: False, as in the paper and in its authors' code.
+
+    Attributes:
+        weight: W (hidden_size, query_size), starts uniform in ±1/√query_size.
+        v: (hidden_size,), starts uniform in ±1/√hidden_size.
+
+    Raises:
+        ValueError: a size is not a positive whole number.
+
+    Example:
+        >>> window = luong.LocalPredictive(query_size=3, hidden_size=4, half_width=2)
+        >>> attention = luong.Attention(luong.Dot(), window=window)
+        >>> _, weights = attention(torch.zeros(1, 3), torch.zeros(9, 3), need_weights=True)
+        >>> weights.detach()  # the query is zero: p_t = 9 · sigmoid(0) = 4.5
+        tensor([[0.0000, 0.0000, 0.0088, 0.0649, 0.1765, 0.1765, 0.0649, 0.0000, 0.0000]])
+
+    Source:
+        Luong, Pham & Manning (2015), section 3.2, eqs. 9 and 10.
     """
 
     def __init__(
@@ -93,7 +145,15 @@ class LocalPredictive(Window):
         self.v = _parameter.uniform(hidden_size)
 
     def centre(self, query: Tensor, length: Tensor | int) -> Tensor:
-        """p_t (*batch, n), from 0 to S."""
+        """Return the predicted positions p_t, from 0 to S.
+
+        Args:
+            query: h_t (*batch, n, query_size).
+            length: S, one number or integers that broadcast to (*batch, n).
+
+        Returns:
+            Real positions (*batch, n).
+        """
         _check.width(
             "query", query, self.weight.shape[1], "the query_size of this LocalPredictive,"
         )
@@ -116,9 +176,16 @@ class LocalPredictive(Window):
 
 @final
 class Causal(Window):
-    """The keys 0, ..., t: none after the query's own `position`. Not in the paper.
+    """The window of causal attention: the keys 0, ..., t, none after the query's own `position` t.
 
-    All scores are computed, so that its cost is that of attention without a window.
+    All n x m scores are computed, so that it costs what attention without a window costs. It is not
+    in the paper.
+
+    Example:
+        >>> attention = luong.Attention(luong.Dot(), window=luong.Causal())
+        >>> attention(torch.zeros(2, 3), torch.zeros(2, 3), need_weights=True).weights
+        tensor([[1.0000, 0.0000],
+                [0.5000, 0.5000]])
     """
 
     def interval(self, query: Tensor, position: Tensor, length: Tensor | int) -> Interval:
@@ -132,5 +199,5 @@ def _around(centre: Tensor, half_width: int, length: Tensor | int) -> Interval:
 
 
 def _at_most(position: Tensor, length: Tensor | int) -> Tensor:
-    """`position`, at most S - 1."""
+    """Return `position`, at most S - 1."""
     return torch.clamp(position, max=length - 1)
