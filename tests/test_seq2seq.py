@@ -265,14 +265,15 @@ def test_gradients_reach_every_parameter_and_no_padding(
 
 @pytest.mark.parametrize("feeding", [False, True])
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_autocast(cell: str, feeding: bool) -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast(dtype: torch.dtype, cell: str, feeding: bool) -> None:
     symbols, lengths = source("abcd", "ef")
     previous = torch.tensor([[START, 5, 6], [START, 4, PAD]])
     for reader, score in itertools.product(READERS, SCORES):
         torch.manual_seed(0)
         sizes = {"embedding_size": 16, "hidden_size": 16, "cell": cell, "dropout": 0.0}
         model = Seq2Seq(11, 13, score=score, input_feeding=feeding, **sizes, **reader)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", dtype):
             logits = model(symbols, lengths, previous)
         torch.testing.assert_close(
             logits.float(), model(symbols, lengths, previous), rtol=0, atol=0.02

@@ -19,6 +19,8 @@ from luong._mask import positions
 Layer = nn.LSTM | nn.GRU
 LayerState = tuple[Tensor, ...]
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+# Whether oneDNN, which computes LSTM layers on the CPU, has bfloat16: not without AVX-512
+_HAS_BFLOAT16 = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 # What padding adds to the gates. Sigmoids of ±10,000 are 0 and 1 to the last bit, in half types too
 _HOLD = {
     nn.LSTM: (-1e4, 1e4, 0.0, 0.0),  # i 0, f 1; g, o
@@ -64,6 +66,9 @@ def run(layer: Layer, inputs: Tensor, state: LayerState) -> tuple[Tensor, LayerS
     State tensors are (rows, hidden). One step on the CPU goes by `advance`: PyTorch's layers take
     two to three times as long to start.
     """
+    if _is_refused(layer, inputs):
+        with torch.autocast("cpu", enabled=False):
+            return run(layer, inputs.float(), tuple(x.float() for x in state))
     if inputs.shape[1] == 1 and inputs.device.type == "cpu":
         (weight, _, bias, _), *_ = layer.all_weights
         state = advance(layer, F.linear(inputs[:, 0], weight, bias), state)
@@ -93,6 +98,9 @@ def read(layer: Layer, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, LayerSt
     What comes out at padding means nothing. The state (batch, hidden) is that after the last symbol
     of a sentence and, in the other direction, after its first. `lengths` are at least 1.
     """
+    if _is_refused(layer, inputs):
+        with torch.autocast("cpu", enabled=False):
+            return read(layer, inputs.float(), lengths)
     if inputs.device.type == "cpu" or torch.compiler.is_compiling():
         outputs, last = _read_held(layer, inputs, lengths)
     else:
@@ -100,6 +108,19 @@ def read(layer: Layer, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, LayerSt
         outputs, last = layer(packed)
         outputs, _ = pad_packed_sequence(outputs, batch_first=True, total_length=inputs.shape[1])
     return outputs, tuple(x.transpose(0, 1).flatten(1) for x in _as_state(last))
+
+
+def _is_refused(layer: Layer, inputs: Tensor) -> bool:
+    """Return whether oneDNN raises an error for this LSTM layer under autocast.
+
+    The layer is then computed in float32.
+    """
+    if inputs.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+        return False
+    if inputs.dtype == torch.float64:  # which autocast leaves as it is
+        return False
+    known = _HAS_BFLOAT16 and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return isinstance(layer, nn.LSTM) and not known
 
 
 def _read_held(layer: Layer, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | LayerState]:
