@@ -70,18 +70,19 @@ class Local(NamedTuple):
         def call(query, key, value, *parameters, mask=None, lengths=None, position=0):
             own, found = (2 if self.predictive else 0), list(parameters)
             window, rest = found[len(found) - own :], found[: len(found) - own]
-            m, n = key.shape[-2], query.shape[-2]
-            inside = torch.ones(1, m, dtype=torch.bool)
+            m = key.shape[-2]
+            keys, steps = (torch.arange(x.shape[-2], device=x.device) for x in (key, query))
+            inside = (keys >= 0).unsqueeze(0)
             if known is not None:
-                inside = inside & (torch.arange(m) < known(*rest))
+                inside = inside & (keys < known(*rest))
             inside = inside if mask is None else inside & mask
 
             def scores(query, key):
                 return score(query, key, *rest)
 
             if self.half_width is None:
-                t = position + torch.arange(n) if isinstance(position, int) else position
-                inside = inside & (torch.arange(m) <= t[..., None])
+                t = position + steps if isinstance(position, int) else position
+                inside = inside & (keys <= t[..., None])
                 return reference.attention(query, key, value, scores, inside, lengths)
             if self.predictive:
                 centre = reference.predicted_centre(query, *window, m, lengths)

@@ -146,11 +146,11 @@ def attention(
         The context (*batch, n, d_v) and the weights (*batch, n, m).
     """
     batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
-    pairs = torch.ones(*batch, query.shape[-2], key.shape[-2], dtype=torch.bool)
+    pairs = query.new_ones(*batch, query.shape[-2], key.shape[-2], dtype=torch.bool)
     if mask is not None:
         pairs = pairs & mask
     if lengths is not None:
-        pairs = pairs & (torch.arange(key.shape[-2]) < lengths[..., None, None])
+        pairs = pairs & (torch.arange(key.shape[-2], device=key.device) < lengths[..., None, None])
     query = torch.where(pairs.any(-1)[..., None], query, 0)  # what is in no pair may hold anything
     key = torch.where(pairs.any(-2)[..., None], key, 0)
     value = torch.where(pairs.any(-2)[..., None], value, 0)
@@ -309,7 +309,7 @@ def location_attention(
         The context (*batch, n, d_v) and the weights (*batch, n, m).
     """
     m = value.shape[-2]
-    known = (torch.arange(m) < weight.shape[0]).expand(1, m)
+    known = (torch.arange(m, device=value.device) < weight.shape[0]).expand(1, m)
     known = known if mask is None else known & mask
     return attention(query, value, value, lambda q, _: location_score(q, weight, m), known, lengths)
 
@@ -347,7 +347,8 @@ def local_attention(
         The context (*batch, n, d_v) and the weights (*batch, n, m), 0 outside the window.
     """
     m = key.shape[-2]
-    s, last = torch.arange(m), m - 1 if lengths is None else lengths[..., None] - 1
+    s = torch.arange(m, device=key.device)
+    last = m - 1 if lengths is None else lengths[..., None] - 1
     middle = torch.clamp(centre.floor(), max=last)[..., None]
     inside = (s - middle).abs() <= half_width
     inside = inside if mask is None else inside & mask
@@ -372,7 +373,8 @@ def monotonic_centre(query: Tensor, position: Tensor | int = 0) -> Tensor:
     Returns:
         Centres (*batch, n).
     """
-    return (position + torch.arange(query.shape[-2])).to(query.dtype).expand(query.shape[:-1])
+    positions = position + torch.arange(query.shape[-2], device=query.device)
+    return positions.to(query.dtype).expand(query.shape[:-1])
 
 
 def predicted_centre(

@@ -112,6 +112,12 @@ def test_a_blank_line_gives_a_blank_one(translator: Translator, line: str) -> No
     assert translator.translate([line], beam=2, n_best=2)[0][0].text == ""
 
 
+def test_another_default_device_changes_nothing(model: Path, translator: Translator) -> None:
+    expected = translator.translate(WORDS[:5], beam=3)
+    with torch.device("meta"):
+        same(Translator.load(model).translate(WORDS[:5], beam=3), expected)
+
+
 def test_threads_may_share_a_model(translator: Translator) -> None:
     expected = translator.translate(WORDS, beam=3)
     with ThreadPoolExecutor(4) as pool:

@@ -211,4 +211,4 @@ def _heads(*tensors: Tensor) -> list[Tensor]:
 def _bias(mask: Tensor | None, like: Tensor) -> Tensor | None:
     if mask is None:
         return None
-    return torch.zeros(mask.shape, dtype=like.dtype).masked_fill_(~mask, float("-inf"))[:, None]
+    return like.new_zeros(mask.shape).masked_fill_(~mask, float("-inf"))[:, None]

@@ -28,7 +28,8 @@ class Dropout(nn.Module):
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.p)
         dropped = min(round(self.p * _STEPS), _STEPS - 1)
-        bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+        words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device)
+        bits = words.random_(-(2**63), None)
         drawn = bits.view(torch.int16)[: x.numel()].view(x.shape)
         kept = (drawn >= dropped - _STEPS // 2).to(x.dtype)
         return x * kept.mul_(_STEPS / (_STEPS - dropped))

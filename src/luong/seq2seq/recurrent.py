@@ -145,10 +145,10 @@ def _read_held(layer: Layer, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, T
 
 def _holding(layer: Layer) -> list[Tensor]:
     """The weights of a layer, with those of the feature that is 1 at padding."""
-    column = torch.tensor(_HOLD[type(layer)]).repeat_interleave(layer.hidden_size)[:, None]
     weights: list[Tensor] = []
     for own, *others in layer.all_weights:
-        weights += [torch.cat([own, column.to(own)], 1), *others]
+        gates = own.new_tensor(_HOLD[type(layer)]).repeat_interleave(layer.hidden_size)
+        weights += [torch.cat([own, gates[:, None]], 1), *others]
     return weights
 
 

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from luong._attention import Attention
 from luong._score import Location, Scaled
@@ -52,7 +53,7 @@ class Weighed(NamedTuple):
     def words(self) -> Tensor:
         """The weights of words, (target, source): sums over pieces read, means over those said."""
         of_source, of_target = (
-            (torch.tensor(side)[:, None] == torch.arange(len(set(side)))).to(self.weights)
+            F.one_hot(torch.tensor(side, device=self.weights.device)).to(self.weights)
             for side in (self.source, self.target)
         )
         return (of_target / of_target.sum(0)).T @ self.weights @ of_source
@@ -171,7 +172,9 @@ def weigh(
                         found[k].append(some)
             for k, steps in found.items():
                 n, m = len(targets[k]), len(sources[k])
-                own = rows(torch.cat(steps), n, step, attention) if steps else torch.zeros(n, m)
+                own = torch.zeros(n, m, device="cpu")
+                if steps:
+                    own = rows(torch.cat(steps), n, step, attention)
                 yield Weighed(own, sources[k], targets[k])
 
 

@@ -114,10 +114,10 @@ def collate(examples: Sequence[Example]) -> Batch:
 
 def sources(rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
     """Padded sources that end with END, and their lengths without it."""
-    return pad(rows), torch.tensor([len(row) - 1 for row in rows])
+    return pad(rows), torch.tensor([len(row) - 1 for row in rows], device="cpu")
 
 
 def pad(rows: Sequence[list[int]]) -> Tensor:
     """(rows, longest), PAD after the end of each row."""
     longest = max(map(len, rows))
-    return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
+    return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows], device="cpu")

@@ -160,7 +160,7 @@ class Translator:
         forced = self._forced(prefix)
         filled = [i for i, line in enumerate(lines) if line.strip() and len(symbols[i]) > 1]
         filled.sort(key=lambda i: len(symbols[i]))
-        blank = Translation("", [], [], torch.zeros(0, 0), [], 0.0, True)
+        blank = Translation("", [], [], torch.zeros(0, 0, device="cpu"), [], 0.0, True)
         results = [[blank]] * len(lines)
         for chunk in _chunks(filled, symbols, decoding, batch_size):
             source, lengths = (
@@ -291,7 +291,9 @@ def _check_vocabularies(folder: Path, other: Path) -> None:
 
 
 def _load_model(folder: Path, source: Vocabulary, target: Vocabulary) -> Seq2Seq:
-    model = build_model(Config.of_run(folder), source, target)
+    config = Config.of_run(folder)
+    with torch.device("cpu"):  # whatever the default device
+        model = build_model(config, source, target)
     try:
         model.load_state_dict(load_file(folder / "model.safetensors"))
     except (SafetensorError, RuntimeError) as error:

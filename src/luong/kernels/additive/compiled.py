@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from luong._mask import positions
 from luong.kernels.additive import backward, forward, plain, window_loops
 from luong.kernels.additive.threads import each
 
@@ -46,9 +47,9 @@ def prepare(key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, T
     b, m, d = key.shape
     width, chunks = widths(d)
     beta, frame = key.new_empty(b, m, width), key.new_empty(b, 2, chunks)
-    direct = torch.zeros(b, dtype=torch.bool)
+    direct = key.new_zeros(b, dtype=torch.bool)
     if mask is None:
-        order, live = torch.arange(m).repeat(b, 1), torch.full((b,), m)
+        order, live = positions(m, key.device).repeat(b, 1), key.new_full((b,), m, dtype=torch.long)
     else:
         used = mask.any(-2).expand(b, m)
         order = used.long().argsort(dim=1, descending=True, stable=True)

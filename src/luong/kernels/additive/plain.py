@@ -49,7 +49,7 @@ def attend_gradients(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The same from that of the context, with those of value before v."""
-    live = torch.ones((), dtype=torch.bool) if mask is None else mask
+    live = grad.new_ones((), dtype=torch.bool) if mask is None else mask
     weights = torch.where(live, scores(query, key, v), float("-inf")).softmax(-1)
     weights = torch.where(live, weights, 0)
     d_weights = torch.where(live, grad @ value.mT, 0)
