@@ -119,10 +119,10 @@ def surely(condition: Tensor) -> bool:
 def _values(tensor: Tensor) -> list[int] | None:
     """The values of a tensor, None where they cannot be had at once.
 
-    That is: while compiling or exporting, under vmap, and on an accelerator, for which one would
-    have to wait.
+    That is: while compiling, exporting or tracing, under vmap, and on an accelerator, for which one
+    would have to wait.
     """
-    if torch.compiler.is_compiling() or tensor.device.type != "cpu":
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or tensor.device.type != "cpu":
         return None
     try:
         values: list[int] = tensor.flatten().tolist()
