@@ -1,4 +1,4 @@
-"""torch.jit.trace: a traced module honours other lengths and masks than those it was traced with."""
+"""torch.jit.trace: a traced module honours other lengths and masks than those of its trace."""
 
 import pytest
 import torch

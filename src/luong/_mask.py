@@ -122,7 +122,9 @@ def _values(tensor: Tensor) -> list[int] | None:
     That is: while compiling, exporting or tracing, under vmap, and on an accelerator, for which one
     would have to wait.
     """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or tensor.device.type != "cpu":
+    if torch.compiler.is_compiling() or tensor.device.type != "cpu":
+        return None
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         return None
     try:
         values: list[int] = tensor.flatten().tolist()
