@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from luong.toolkit import files
+from luong.toolkit import files, tensors
 from luong.toolkit.batches import Place
-from luong.toolkit.checkpoints import Checkpoints, State, save_tensors
+from luong.toolkit.checkpoints import Checkpoints, State
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.files import whole
 
@@ -98,6 +98,6 @@ def test_no_code_runs_when_a_checkpoint_is_read(tmp_path: Path) -> None:
 
 
 def test_weights_without_a_state_are_no_checkpoint(tmp_path: Path) -> None:
-    save_tensors(tmp_path / "update-0000000001.safetensors", {"a": torch.zeros(1)})
+    tensors.save(tmp_path / "update-0000000001.safetensors", {"a": torch.zeros(1)}, {})
     with pytest.raises(ToolkitError, match="not a checkpoint"):
         Checkpoints(tmp_path).load()

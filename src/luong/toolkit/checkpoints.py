@@ -11,13 +11,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as serialized
 from torch import Tensor
 
+from luong.toolkit import tensors as tensor_files
 from luong.toolkit.batches import Place
 from luong.toolkit.errors import ToolkitError
-from luong.toolkit.files import whole
 
 
 @dataclass
@@ -59,7 +57,7 @@ class Checkpoints:
         self.folder.mkdir(exist_ok=True)
         path = self.folder / f"update-{state.update:010d}.safetensors"
         try:
-            save_tensors(path, tensors, {"state": json.dumps(asdict(state))})
+            tensor_files.save(path, tensors, {"state": asdict(state)})
         except ToolkitError as error:
             last = [old.name for old in self.paths()[-1:]]
             rest = f"{last[0]} is whole, and the same command goes on from it" if last else ""
@@ -75,28 +73,14 @@ class Checkpoints:
         """The last checkpoint."""
         path = self.paths()[-1]
         try:
-            with safe_open(path, framework="pt") as file:
-                values = json.loads(file.metadata()["state"])
+            with tensor_files.opened(path) as file:
+                values = file.about["state"]
+                if isinstance(values, str):  # an older version
+                    values = json.loads(values)
                 state = State(**values | {"place": Place(*values["place"])})
-                names = list(file.keys()) if tensors else []
-                return state, {name: file.get_tensor(name) for name in names}
-        except (SafetensorError, TypeError, KeyError, ValueError) as error:
+                return state, file.read() if tensors else {}
+        except (ToolkitError, TypeError, KeyError, ValueError) as error:
             raise ToolkitError(
                 f"{path}: not a checkpoint ({error}); without it, training goes on from the one "
                 "before"
             ) from error
-
-
-def save_tensors(
-    path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None
-) -> None:
-    """A safetensors file, in which tensors that share memory stand each by itself."""
-    seen = set[int]()
-    alone = dict[str, Tensor]()
-    for name, tensor in tensors.items():
-        tensor = tensor.detach().contiguous()
-        alone[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
-        seen.add(tensor.data_ptr())
-    data = serialized(alone, metadata)  # the library's own file is not synced, and leaves debris
-    with whole(path) as partial:
-        partial.write_bytes(data)

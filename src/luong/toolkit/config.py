@@ -14,6 +14,7 @@ from jsonargparse import ArgumentParser
 
 from luong.toolkit.errors import ToolkitError, UsageError
 
+_SHAPE = ("model.", "data.source.", "data.target.")
 RECIPES = Path(__file__).parent / "recipes"
 
 
@@ -290,6 +291,10 @@ class Config:
             return cls(**parser.instantiate(parser.parse_path(str(path))))
         except (ArgumentError, TypeError, UnicodeDecodeError) as error:
             raise ToolkitError(f"{path}: not the settings of a run: {one_line(error)}") from error
+
+    def shape(self) -> dict[str, Any]:
+        """The fields that say what a model and its symbols are: `model.hidden_size`, ..."""
+        return {key: value for key, value in _flat(asdict(self)).items() if key.startswith(_SHAPE)}
 
     def differences(self, other: Config) -> list[str]:
         """The fields in which two configs differ: `training.updates: 10, not 20`."""

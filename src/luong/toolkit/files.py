@@ -1,15 +1,64 @@
-"""Files that are written whole or not at all."""
+"""Files: read once and with bounds, written whole or not at all."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 
 from luong.toolkit.errors import ToolkitError
 
 PARTIAL = ".partial"
+_KINDS = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BufferedReader]:
+    """Open a regular file to be read; what is none is refused, and never waited for."""
+    try:
+        _require_regular(path, path.stat().st_mode)  # before: opening some devices does things
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            _require_regular(path, os.fstat(file.fileno()).st_mode)  # it may be another by now
+            yield file
+    except OSError as error:
+        raise ToolkitError(f"{path}: {error.strerror or error}") from error
+
+
+def _require_regular(path: Path, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):
+        kind = next((name for holds, name in _KINDS if holds(mode)), "something else")
+        raise ToolkitError(f"{path}: expected a file, got {kind}")
+
+
+def read(path: Path, most: int) -> bytes:
+    """The content of a regular file of at most `most` bytes."""
+    with opened(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ToolkitError(f"{path}: expected at most {most:,} bytes, got more")
+    return content
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a regular file's content, in hexadecimal."""
+    found = hashlib.sha256()
+    with opened(path) as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from luong.toolkit import corpus
+from luong.toolkit import corpus, files
 from luong.toolkit.batches import Example
 from luong.toolkit.config import Data
 from luong.toolkit.corpus import Pair, Problem
@@ -231,24 +231,13 @@ def _stored(folder: Path) -> dict[str, Any]:
 def _digest(data: Data, known: tuple[Vocabulary, Vocabulary] | None) -> str:
     """Of all that the prepared data depend on."""
     settings = {name: value for name, value in asdict(data).items() if name not in _NO_MATTER}
-    files = [_file_digest(path) for path in corpus.files(_again(data.train))]
-    settings |= {"format": _FORMAT, "files": files}
+    contents = [files.digest(path) for path in corpus.files(_again(data.train))]
+    settings |= {"format": _FORMAT, "files": contents}
     if known:
         settings["known"] = [vocabulary.names for vocabulary in known]
     if data.train.startswith(corpus.CMUDICT):  # its parts are of the same files
         settings["train"] = data.train
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-
-
-def _file_digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        raise ToolkitError(f"{path}: {error.strerror}") from error
-    return digest.hexdigest()
 
 
 def _again(name: str) -> str:

@@ -12,11 +12,13 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from torch import nn
 
-from luong.toolkit.checkpoints import Checkpoints, State, save_tensors
+from luong.toolkit import weights
+from luong.toolkit.checkpoints import Checkpoints, State
 from luong.toolkit.config import Config
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.files import PARTIAL, whole
 from luong.toolkit.vocabulary import Vocabulary
+from luong.toolkit.weights import Meaning
 
 _LOCK = ".lock"
 
@@ -73,13 +75,13 @@ def save_vocabularies(out: Path, source: Vocabulary, target: Vocabulary) -> None
             vocabulary.save(path)
 
 
-def publish(out: Path, state: State, model: nn.Module) -> None:
+def publish(out: Path, state: State, model: nn.Module, meaning: Meaning) -> None:
     """Make the folder show what a checkpoint knows, again if it does already.
 
     Weights are written where they are the best, or where none were validated yet.
     """
     if state.best_row == len(state.rows) - 1 and state.validated in (0, state.update):
-        save_tensors(out / "model.safetensors", model.state_dict())
+        weights.save(out / "model.safetensors", model, meaning)
     with whole(out / "metrics.csv") as path:  # last: it tells that all has been published
         path.write_text(_table(state), encoding="utf-8")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -9,9 +10,10 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 from rich.console import Console
 
-from luong.toolkit import processes, runs
+from luong.toolkit import processes, runs, weights
 from luong.toolkit.checkpoints import Checkpoints, State
 from luong.toolkit.config import Config, Training
+from luong.toolkit.corpus import Pair
 from luong.toolkit.errors import ToolkitError, UsageError
 from luong.toolkit.learning import Learner, finite
 from luong.toolkit.logs import Log, make_console, require_tensorboard
@@ -20,6 +22,7 @@ from luong.toolkit.preparing import Prepared, prepare
 from luong.toolkit.stopping import Stop, Stopped
 from luong.toolkit.translating import Translator, build_model
 from luong.toolkit.validation import key, validate
+from luong.toolkit.weights import Meaning
 
 
 def train(config: Config, out: Path, seconds: float | None = None) -> int:
@@ -45,8 +48,9 @@ def train(config: Config, out: Path, seconds: float | None = None) -> int:
                 prepared = prepare(config.data, out, console, known)
             learner = begin(config, prepared, start, out, accelerator, console)
             translator = Translator(learner.judged, prepared.source, prepared.target)
+            meaning = weights.meaning(config, prepared.source, prepared.target)
             with stop:
-                loop(learner, translator, prepared, stop, out, console)
+                loop(learner, translator, prepared.dev, meaning, stop, out, console)
         return 0
     except Stopped as stopped:
         state = Checkpoints(out / "checkpoints").state()
@@ -113,7 +117,8 @@ def begin(
 def loop(
     learner: Learner,
     translator: Translator,
-    prepared: Prepared,
+    dev: Sequence[Pair],
+    meaning: Meaning,
     stop: Stop,
     out: Path,
     console: Console,
@@ -126,10 +131,10 @@ def loop(
         if main:
             checkpoints.save(state, learner.tensors())
             if show:
-                runs.publish(out, state, learner.judged)
+                runs.publish(out, state, learner.judged, meaning)
 
     if main and checkpoints.paths():
-        runs.publish(out, state, learner.judged)  # in case it was killed before that
+        runs.publish(out, state, learner.judged, meaning)  # in case it was killed before that
     tensorboard = out / "tensorboard" if settings.tensorboard and main else None
     with Log(console, state, settings.updates, tensorboard) as log:
         learner.begin()
@@ -137,8 +142,8 @@ def loop(
             if validation_is_due(state, settings):
                 keep(show=False)  # so that stopping in the middle of what follows loses nothing
                 with stop.at_once():
-                    dev = validate(translator, prepared.dev, settings.metric)
-                better = record(state, settings, dev)
+                    found = validate(translator, dev, settings.metric)
+                better = record(state, settings, found)
                 keep(show=True)
                 log.validation(state.rows[-1], better)
                 learner.begin()

@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import NamedTuple, overload
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from luong.seq2seq import Seq2Seq
 from luong.seq2seq.model import PAD, UNKNOWN
 from luong.seq2seq.search import Decoding, Hypothesis, decode, mean_log_probs
-from luong.toolkit import batches
+from luong.toolkit import batches, weights
 from luong.toolkit.batches import Example
 from luong.toolkit.config import Config
 from luong.toolkit.errors import ToolkitError
@@ -292,16 +290,9 @@ def _check_vocabularies(folder: Path, other: Path) -> None:
 
 def _load_model(folder: Path, source: Vocabulary, target: Vocabulary) -> Seq2Seq:
     config = Config.of_run(folder)
-    with torch.device("cpu"):  # whatever the default device
+    with torch.device("meta"):  # no memory, before the file is known to hold these weights
         model = build_model(config, source, target)
-    try:
-        model.load_state_dict(load_file(folder / "model.safetensors"))
-    except (SafetensorError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ToolkitError(
-            f"{folder / 'model.safetensors'}: not the weights of the model of config.yaml "
-            f"({reason})"
-        ) from error
+    weights.load(folder / "model.safetensors", model, weights.meaning(config, source, target))
     return model
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -62,6 +63,14 @@ class Vocabulary:
 
     def save(self, path: Path) -> None:
         path.write_text(self.tokenizer.to_str(pretty=True), encoding="utf-8")
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the symbols, and of the merges or scores that cut words into them."""
+        model = json.loads(self.tokenizer.to_str())["model"]
+        scores = model["vocab"] if model["type"] == "Unigram" else None
+        content = json.dumps([self.names, model.get("merges"), scores])
+        return hashlib.sha256(content.encode()).hexdigest()
 
     def __len__(self) -> int:
         return len(self.names)
