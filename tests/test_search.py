@@ -122,6 +122,18 @@ def test_a_beam_may_hold_all_that_there_is() -> None:
     assert len(found) == 20
 
 
+def repeats(symbols: Sequence[int], n: int) -> bool:
+    """Whether n symbols in a row occur twice."""
+    ngrams = [tuple(symbols[i : i + n]) for i in range(len(symbols) - n + 1)]
+    return n > 0 and len(set(ngrams)) < len(ngrams)
+
+
+def allowed(symbols: Sequence[int], n: int, end: bool) -> list[int]:
+    """What may follow `symbols`; END where nothing else may."""
+    words = [word for word in WORDS if not repeats([*symbols, word], n)]
+    return [*words, END] if end or not words else words
+
+
 def plain(model: Seq2Seq, row: str, decoding: Decoding) -> list[Entry]:
     """Beam search with lists, to the limit: nothing stops early."""
     limit = int(decoding.max_ratio * len(row) + decoding.max_extra)
@@ -137,8 +149,7 @@ def plain(model: Seq2Seq, row: str, decoding: Decoding) -> list[Entry]:
             )
             for entry in beam
             for log_probs in [forced([model], row, entry.symbols)[0][-1].tolist()]
-            for symbol in (*WORDS, END)
-            if symbol != END or step >= least
+            for symbol in allowed(entry.symbols, decoding.no_repeat_ngram, step >= least)
         ]
         candidates.sort(key=lambda entry: entry.score, reverse=True)
         done += [entry for entry in candidates[: decoding.beam] if entry.finished]
@@ -186,10 +197,18 @@ def test_a_long_output_may_win_long_after_a_short_one_ended(penalty: float, leng
     penalty=st.sampled_from([0.0, 0.5, 1.0, 1.7]),
     least=st.integers(0, 2),
     extra=st.integers(3, 5),
+    ngram=st.integers(0, 3),
     rows=st.lists(st.text("abcde", max_size=3), min_size=1, max_size=4),
 )
 def test_stopping_early_and_leaving_the_batch_lose_nothing(
-    seed: int, beam: int, n_best: int, penalty: float, least: int, extra: int, rows: list[str]
+    seed: int,
+    beam: int,
+    n_best: int,
+    penalty: float,
+    least: int,
+    extra: int,
+    ngram: int,
+    rows: list[str],
 ) -> None:
     model = make(seed)
     decoding = Decoding(
@@ -199,6 +218,7 @@ def test_stopping_early_and_leaving_the_batch_lose_nothing(
         min_extra=least,
         max_ratio=1,
         max_extra=extra,
+        no_repeat_ngram=ngram,
     )
     for row, found in zip(rows, decode([model], *source(*rows), decoding), strict=True):
         same(found, plain(model, row, decoding))
@@ -347,6 +367,67 @@ def test_an_ensemble_is_the_mean_of_its_models_probabilities(seeds: Sequence[int
             torch.testing.assert_close(found.weights, weights[:-1])
 
 
+@pytest.mark.parametrize(
+    ("seeds", "rows", "limit", "n"),
+    [
+        ([1], ("e",), 4, 1),
+        ([1], ("e",), 4, 2),
+        ([1], ("e",), 4, 3),
+        ([0, 3], ("ab", ""), 3, 1),
+        ([0, 3], ("ab", ""), 3, 2),
+    ],
+)
+def test_no_ngram_occurs_twice_and_what_remains_is_the_best(
+    seeds: list[int], rows: tuple[str, ...], limit: int, n: int
+) -> None:
+    models = [make(seed) for seed in seeds]
+    decoding = Decoding(beam=300, n_best=20, max_ratio=0, max_extra=limit, no_repeat_ngram=n)
+    for row, outputs in zip(rows, decode(models, *source(*rows), decoding), strict=True):
+        everything = enumerate_all(models, row, limit, int(len(row) > 0), 0.0)
+        same(outputs, [e for e in everything if not repeats(e.symbols, n)][:20])
+
+
+def test_a_prefix_may_repeat_itself_and_is_not_repeated() -> None:
+    prefix = torch.tensor([[4, 5, 4, 5], [6, 6, PAD, PAD]])
+    decoding = Decoding(beam=100, n_best=20, max_ratio=0, max_extra=6, no_repeat_ngram=2)
+    found = decode([make(2)], *source("ab", "e"), decoding, prefix=prefix)
+    for row, start in zip(found, ([4, 5, 4, 5], [6, 6]), strict=True):
+        assert len(row) > 5
+        for f in row:
+            symbols = f.symbols
+            assert symbols[: len(start)] == start
+            ngrams = [tuple(symbols[i : i + 2]) for i in range(len(symbols) - 1)]
+            said = len(start) - 1  # n-grams within the prefix
+            assert not set(ngrams[:said]) & set(ngrams[said:])
+            assert len(set(ngrams[said:])) == len(ngrams[said:])
+
+
+def test_samples_repeat_no_ngram() -> None:
+    model = make(1)
+    sampling = Sampling(temperature=5.0)
+    free = Decoding(n_best=200, max_ratio=0, max_extra=6, sampling=sampling)
+    blocked = replace(free, no_repeat_ngram=2)
+    assert any(repeats(f.symbols, 2) for f in decode([model], *source("ab"), free)[0])
+    for f in decode([model], *source("ab"), blocked)[0]:
+        assert not repeats(f.symbols, 2)
+        assert f.score == pytest.approx(probability([model], "ab", f.symbols, f.finished), abs=1e-9)
+
+
+@pytest.mark.parametrize("sampling", [None, Sampling()])
+def test_an_output_that_can_only_repeat_ends(sampling: Sampling | None) -> None:
+    decoding = Decoding(min_extra=9, no_repeat_ngram=1, sampling=sampling)
+    ((found,),) = decode([make(1)], *source("abc"), decoding)
+    assert sorted(found.symbols) == sorted(WORDS)
+    assert found.finished
+
+
+def test_an_output_is_cut_where_its_weights_would_not_fit_into_memory() -> None:
+    wide, narrow = Decoding(beam=1000), Decoding()
+    assert [narrow.limit(m) for m in (0, 3, 1000)] == [10, 16, 2010]
+    assert [wide.limit(m) for m in (3, 1000, 10_000)] == [16, 134, 13]
+    assert Decoding(max_ratio=100, max_extra=10_000).limit(10_000) == 2**27 // 10_000
+
+
 def shaped(log_probs: Tensor, sampling: Sampling) -> list[float]:
     """What is drawn from, symbol by symbol, with loops."""
     allowed = {s: float(log_probs[s]) / sampling.temperature for s in (*WORDS, END)}
@@ -443,14 +524,25 @@ def test_the_memory_is_copied_only_when_many_have_left(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"beam": 0}, "beam: expected at least 1, got 0"),
-        ({"n_best": 0}, "n_best: expected at least 1, got 0"),
+        ({"beam": 0}, "beam: expected 1 to 1,000, got 0"),
+        ({"beam": 1_000_000}, "beam: expected 1 to 1,000, got 1000000"),
+        ({"beam": 2.5}, "beam: expected a whole number, 1 to 1,000, got 2.5"),
+        ({"beam": True}, "beam: expected a whole number, 1 to 1,000, got True"),
+        ({"n_best": 0}, "n_best: expected 1 to 1,000, got 0"),
         ({"beam": 3, "n_best": 4}, "n_best: expected at most the beam, 3, got 4"),
-        ({"length_penalty": -1.0}, "length_penalty: expected 0 or more, finite, got -1"),
-        ({"length_penalty": math.nan}, "length_penalty: expected 0 or more, finite, got nan"),
-        ({"length_penalty": math.inf}, "length_penalty: expected 0 or more, finite, got inf"),
-        ({"max_ratio": math.inf}, "max_ratio: expected 0 or more, finite, got inf"),
-        ({"min_extra": -1}, "min_extra: expected 0 or more, finite, got -1"),
+        ({"length_penalty": -1.0}, "length_penalty: expected 0 to 20, got -1.0"),
+        ({"length_penalty": math.nan}, "length_penalty: expected 0 to 20, got nan"),
+        ({"length_penalty": math.inf}, "length_penalty: expected 0 to 20, got inf"),
+        ({"length_penalty": 700}, "length_penalty: expected 0 to 20, got 700"),
+        ({"length_penalty": "1"}, "length_penalty: expected a number, 0 to 20, got '1'"),
+        ({"max_ratio": math.inf}, "max_ratio: expected 0 to 100, got inf"),
+        ({"max_ratio": 1e30}, r"max_ratio: expected 0 to 100, got 1e\+30"),
+        ({"max_ratio": 10**400}, "max_ratio: expected 0 to 100, got 10"),
+        ({"max_ratio": 0, "max_extra": 0}, "max_extra: expected at least 1 where max_ratio is 0"),
+        ({"max_extra": 2**63 - 1}, "max_extra: expected 0 to 10,000, got 9223372036854775807"),
+        ({"min_extra": -1}, "min_extra: expected 0 to 10,000, got -1"),
+        ({"min_ratio": math.nan}, "min_ratio: expected 0 to 100, got nan"),
+        ({"no_repeat_ngram": -1}, "no_repeat_ngram: expected 0 to 100, got -1"),
         ({"beam": 2, "sampling": Sampling()}, "beam: expected 1 where outputs are drawn, got 2"),
     ],
 )
@@ -462,11 +554,13 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, object], me
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"temperature": 0.0}, "temperature: expected above 0"),
-        ({"top_k": -1}, "top_k: expected 0 or more"),
-        ({"top_p": 0.0}, "top_p: expected above 0, at most 1"),
-        ({"top_p": 1.1}, "top_p: expected above 0, at most 1"),
-        ({"seed": -1}, "seed: expected 0 or more"),
+        ({"temperature": 0.0}, "temperature: expected 0.01 to 100, got 0.0"),
+        ({"temperature": 1e-300}, "temperature: expected 0.01 to 100, got 1e-300"),
+        ({"top_k": -1}, "top_k: expected 0 to 1,000,000, got -1"),
+        ({"top_p": 0.0}, "top_p: expected above 0, up to 1, got 0.0"),
+        ({"top_p": 1.1}, "top_p: expected above 0, up to 1, got 1.1"),
+        ({"top_p": math.nan}, "top_p: expected above 0, up to 1, got nan"),
+        ({"seed": -1}, "seed: expected 0 to 4,294,967,295, got -1"),
     ],
 )
 def test_sampling_that_makes_no_sense_is_refused(settings: dict[str, object], message: str) -> None:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from luong.seq2seq.decoding import Decoding as Decoding
+from luong.seq2seq.decoding import Sampling as Sampling
 from luong.seq2seq.model import END, PAD, START, Seq2Seq
+from luong.seq2seq.rules import NEVER, Rules
 
-_NEVER = float("-inf")
 _CUT = -(2.0**40)  # ranks below those of all outputs that end
 _LEAVE = 0.75  # finished sentences leave the batch when at most this share of it is still open
 
@@ -30,72 +30,6 @@ class Hypothesis(NamedTuple):
     score: float  # log-probability, END included where there is one
     weights: Tensor  # (n, m): row i is what was attended when symbol i was predicted
     finished: bool  # False: cut at the length limit
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """Draw outputs instead of searching for the best.
-
-    Every step draws from softmax(log p / temperature) over the `top_k` most probable symbols (0:
-    all), and of these the fewest that hold a share `top_p` of the probability (Holtzman et al.,
-    2020). The draws of a sentence depend on `seed` and on the number of the sentence alone.
-    """
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        _require("temperature", self.temperature, "above 0", self.temperature > 0)
-        _require("top_k", self.top_k, "0 or more", self.top_k >= 0)
-        _require("top_p", self.top_p, "above 0, at most 1", 0 < self.top_p <= 1)
-        _require("seed", self.seed, "0 or more", self.seed >= 0)
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """What is searched for.
-
-    beam: open hypotheses of a sentence. 1 is greedy search.
-    n_best: outputs of a sentence, best first: at most `beam`, or the number of samples.
-    length_penalty: α. Outputs are ranked by log-probability / nᵅ, where n counts the symbols and
-        END; 0, the paper's, ranks by probability. It changes ranks, never scores.
-    min_ratio, min_extra: a source of length m gives at least min_ratio · m + min_extra symbols.
-    max_ratio, max_extra: an output that has not ended after max_ratio · m + max_extra steps is cut.
-    sampling: draw outputs, instead of searching for the best.
-    """
-
-    beam: int = 1
-    n_best: int = 1
-    length_penalty: float = 0.0
-    min_ratio: float = 0.0
-    min_extra: int = 0
-    max_ratio: float = 2.0
-    max_extra: int = 10
-    sampling: Sampling | None = None
-
-    def __post_init__(self) -> None:
-        _require("beam", self.beam, "at least 1", self.beam >= 1)
-        _require("n_best", self.n_best, "at least 1", self.n_best >= 1)
-        for name in ("length_penalty", "min_ratio", "min_extra", "max_ratio", "max_extra"):
-            value = getattr(self, name)
-            _require(name, value, "0 or more, finite", 0 <= value < float("inf"))
-        if self.sampling:
-            _require("beam", self.beam, "1 where outputs are drawn", self.beam == 1)
-        else:
-            at_most = f"at most the beam, {self.beam}"
-            _require("n_best", self.n_best, at_most, self.n_best <= self.beam)
-
-    @property
-    def width(self) -> int:
-        """Open hypotheses of a sentence."""
-        return self.n_best if self.sampling else self.beam
-
-
-def _require(field: str, value: object, expected: str, holds: bool) -> None:
-    if not holds:
-        raise ValueError(f"{field}: expected {expected}, got {value}")
 
 
 def greedy(
@@ -128,32 +62,34 @@ def decode(
     holds the symbols that an output begins with; its limit allows at least END after them.
     `numbers`, which sampling uses, are those of the sentences; by default 0, 1, ...
 
-    END cannot be the first symbol unless the source is empty; PAD and START never come. Outputs
-    that end come before those that are cut. The search of a sentence stops when no open hypothesis
-    can still become one of its n best. Nothing depends on batch mates.
+    END cannot be the first symbol unless the source is empty; PAD and START never come. A prefix
+    may repeat itself whatever `no_repeat_ngram` says; what comes after it may not repeat it.
+    Outputs that end come before those that are cut. The search of a sentence stops when no open
+    hypothesis can still become one of its n best. Nothing depends on batch mates.
     """
     if not len(lengths):
         return []
-    rules = _Rules.make(decoding, lengths, prefix, numbers)
+    rules = Rules.make(decoding, lengths, prefix, numbers)
     ensemble = _Ensemble(models, source, lengths)
     rows = torch.arange(len(lengths), device=source.device)  # the sentences of the batch as it is
     previous = source.new_full((len(lengths), 1), START)
     scores = torch.zeros_like(previous, dtype=torch.float64)
     kept = _Outputs.none(len(lengths), decoding.n_best, source.device)
     outputs = kept = kept.cut(rules.limits == 0, scores, 0)
-    scores[rules.limits == 0] = _NEVER
+    scores[rules.limits == 0] = NEVER
     history: list[_Past] = []
     for step in range(rules.longest):
         log_probs, weights = ensemble.step(previous)
         rules.forbid(log_probs, step)
-        candidates = rules.candidates(scores, log_probs, step)
+        candidates = _candidates(rules, scores, log_probs, step)
         kept = kept.add(candidates, decoding, step)
         scores, parents, previous = candidates.open(decoding.width)
+        rules = rules.after(parents, previous)
         history.append(_Past(previous, parents, weights, rows))
         cut = rules.limits <= step + 1
         kept = kept.cut(cut, scores, step + 1)
         # log-probabilities only fall: the best that is open ends at most as good as this
-        bound = scores[:, 0] / rules.limits**decoding.length_penalty
+        bound = scores[:, 0] / rules.limits.double() ** decoding.length_penalty
         closed = cut | (kept.ranks[:, -1] >= bound)
         still = int((~closed).sum())
         if still <= _LEAVE * len(rows):
@@ -166,7 +102,7 @@ def decode(
             ensemble.select(stay)
             ensemble.reorder(parents[stay])
         else:
-            scores = scores.masked_fill(closed[:, None], _NEVER)
+            scores = scores.masked_fill(closed[:, None], NEVER)
             ensemble.reorder(parents)
     return _trace(history, outputs, lengths)
 
@@ -224,7 +160,7 @@ class _Candidates(NamedTuple):
 
     def open(self, width: int) -> _Candidates:
         """The best `width` that do not end."""
-        going = self.scores.masked_fill(self.symbols == END, _NEVER)
+        going = self.scores.masked_fill(self.symbols == END, NEVER)
         scores, best = going.topk(min(width, going.shape[1]))
         return _Candidates(scores, self.parents.gather(1, best), self.symbols.gather(1, best))
 
@@ -249,14 +185,14 @@ class _Outputs(NamedTuple):
 
     @classmethod
     def none(cls, batch: int, n_best: int, device: torch.device) -> _Outputs:
-        never = torch.full((batch, n_best), _NEVER, dtype=torch.float64, device=device)
+        never = torch.full((batch, n_best), NEVER, dtype=torch.float64, device=device)
         zero = torch.zeros_like(never, dtype=torch.long)
         return cls(never, never.clone(), zero, zero.clone(), zero.bool())
 
     def add(self, candidates: _Candidates, decoding: Decoding, step: int) -> _Outputs:
         """These and the candidates that end among the best."""
         scores, parents, symbols = (x[:, : decoding.width] for x in candidates)
-        scores = scores.masked_fill(symbols != END, _NEVER)
+        scores = scores.masked_fill(symbols != END, NEVER)
         ranks = scores / (step + 1) ** decoding.length_penalty
         return self._joined(ranks, scores, step, parents, finished=True)
 
@@ -265,8 +201,8 @@ class _Outputs(NamedTuple):
         if not bool(rows.any()):
             return self
         places = torch.arange(scores.shape[1], device=scores.device).expand(scores.shape)
-        scores = scores.masked_fill(~rows[:, None], _NEVER)
-        ranks = (_CUT - places.double()).where(scores > _NEVER, _NEVER)  # they are in order
+        scores = scores.masked_fill(~rows[:, None], NEVER)
+        ranks = (_CUT - places.double()).where(scores > NEVER, NEVER)  # they are in order
         return self._joined(ranks, scores, length, places, finished=False)
 
     def select(self, rows: Tensor) -> _Outputs:
@@ -287,62 +223,11 @@ class _Outputs(NamedTuple):
         return _Outputs(ranks, *(x.gather(1, best) for x in both[1:]))
 
 
-class _Rules(NamedTuple):
-    """What may come at a step, and how it is chosen. Tensors are (batch, ...)."""
-
-    decoding: Decoding
-    longest: int  # steps of any sentence
-    earliest: Tensor  # the first step at which END may come
-    limits: Tensor  # steps
-    prefix: Tensor  # (batch, any)
-    noise: Tensor | None  # (batch, steps, samples): uniform in [0, 1)
-
-    @classmethod
-    def make(
-        cls,
-        decoding: Decoding,
-        lengths: Tensor,
-        prefix: Tensor | None,
-        numbers: Sequence[int] | None,
-    ) -> _Rules:
-        prefix = lengths.new_empty(len(lengths), 0) if prefix is None else prefix
-        if bool(((prefix == START) | (prefix == END)).any()):
-            raise ValueError("prefix: expected no START and no END in it")
-        m = lengths.double()
-        earliest = (decoding.min_ratio * m + decoding.min_extra).ceil().long()
-        limits = (decoding.max_ratio * m + decoding.max_extra).long()
-        limits = limits.maximum((prefix != PAD).sum(1) + (prefix != PAD).any(1))
-        longest = int(limits.max())
-        noise = None
-        if decoding.sampling:
-            shape = (longest, decoding.width)
-            keys = range(len(lengths)) if numbers is None else numbers
-            noise = torch.stack([_noise(decoding.sampling.seed, key, shape) for key in keys])
-            noise = noise.to(lengths.device)
-        earliest = earliest.maximum((lengths > 0).long())
-        return cls(decoding, longest, earliest, limits, prefix, noise)
-
-    def select(self, rows: Tensor) -> _Rules:
-        return self._replace(
-            earliest=self.earliest[rows],
-            limits=self.limits[rows],
-            prefix=self.prefix[rows],
-            noise=None if self.noise is None else self.noise[rows],
-        )
-
-    def forbid(self, log_probs: Tensor, step: int) -> None:
-        """Make -inf, in place, of what must not come. What remains keeps its probability."""
-        log_probs[..., [PAD, START]] = _NEVER
-        log_probs[..., END].masked_fill_((step < self.earliest)[:, None], _NEVER)
-        if step < self.prefix.shape[1]:
-            forced = self.prefix[:, step, None]
-            others = torch.arange(log_probs.shape[-1], device=forced.device) != forced
-            log_probs.masked_fill_((others & (forced != PAD))[:, None], _NEVER)
-
-    def candidates(self, scores: Tensor, log_probs: Tensor, step: int) -> _Candidates:
-        if self.decoding.sampling and self.noise is not None:
-            return _drawn(scores, log_probs, self.decoding.sampling, self.noise[:, step])
-        return _best(scores, log_probs, self.decoding.beam)
+def _candidates(rules: Rules, scores: Tensor, log_probs: Tensor, step: int) -> _Candidates:
+    """Extensions of the open hypotheses by a symbol: drawn ones, or the best ones."""
+    if rules.decoding.sampling and rules.noise is not None:
+        return _drawn(scores, log_probs, rules.decoding.sampling, rules.noise[:, step])
+    return _best(scores, log_probs, rules.decoding.beam)
 
 
 def _best(scores: Tensor, log_probs: Tensor, beam: int) -> _Candidates:
@@ -372,10 +257,6 @@ def _drawn(scores: Tensor, log_probs: Tensor, sampling: Sampling, noise: Tensor)
     return _Candidates(totals, parents, chosen)
 
 
-def _noise(seed: int, number: int, shape: tuple[int, int]) -> Tensor:
-    return torch.from_numpy(np.random.Generator(np.random.PCG64([seed, number])).random(shape))
-
-
 def _trace(history: list[_Past], outputs: _Outputs, lengths: Tensor) -> list[list[Hypothesis]]:
     """The outputs, each followed back from its last symbol to its first."""
     shape = (*outputs.lengths.shape, int(outputs.lengths.max()))
@@ -398,7 +279,7 @@ def _trace(history: list[_Past], outputs: _Outputs, lengths: Tensor) -> list[lis
         [
             Hypothesis(found[:n], score, attended[:n, :m].clone(), finished)
             for found, n, score, attended, finished, rank in zip(*row, strict=True)
-            if rank > _NEVER
+            if rank > NEVER
         ]
         for m, *row in zip(
             lengths.tolist(),

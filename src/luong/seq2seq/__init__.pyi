@@ -1,0 +1,10 @@
+from .decoding import Decoding as Decoding
+from .decoding import Sampling as Sampling
+from .model import Seq2Seq as Seq2Seq
+from .search import Hypothesis as Hypothesis
+from .search import decode as decode
+from .search import greedy as greedy
+from .symbols import END as END
+from .symbols import PAD as PAD
+from .symbols import START as START
+from .symbols import UNKNOWN as UNKNOWN
