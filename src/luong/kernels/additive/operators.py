@@ -10,9 +10,11 @@ import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
+from torch.autograd import Variable
 
 from luong.kernels.additive import compiled, plain
 
@@ -174,7 +176,7 @@ class _Score(torch.autograd.Function):
         source: Tensor | None,
     ) -> Tensor:
         ctx.save_for_backward(query, key, v, mask, *state)
-        ctx.steps = _steps(source, query)
+        ctx.source = _source_of(source, query)
         return compiled.score(query, key, v, mask, state)
 
     @staticmethod
@@ -182,7 +184,7 @@ class _Score(torch.autograd.Function):
         query, key, v, mask, *state = ctx.saved_tensors
         if torch.is_grad_enabled():
             grads = _plain_score_backward(grad, query, key, v, mask)
-        elif not _leaves(ctx, 5, v, state):
+        elif not _leaves(ctx, v, state):
             grads = compiled.score_backward(grad, query, key, v, mask, state)
         else:
             grad = grad if mask is None else torch.where(mask, grad, 0)
@@ -206,7 +208,7 @@ class _Attend(torch.autograd.Function):
     ) -> Tensor:
         context, kept = compiled.attend(query, key, value, v, mask, state)
         ctx.save_for_backward(query, key, value, v, mask, kept, *state)
-        ctx.steps = _steps(source, query)
+        ctx.source = _source_of(source, query)
         return context
 
     @staticmethod
@@ -214,7 +216,7 @@ class _Attend(torch.autograd.Function):
         query, key, value, v, mask, kept, *state = ctx.saved_tensors
         if torch.is_grad_enabled():
             grads = _plain_attend_backward(grad, query, key, value, v, mask)
-        elif not _leaves(ctx, 6, v, state):
+        elif not _leaves(ctx, v, state):
             grads = compiled.attend_backward(grad, query, key, value, v, mask, kept, state)
         else:
             d_scores = torch.bmm(grad, value.mT)
@@ -249,13 +251,15 @@ class _Source(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, key: Tensor, value: Tensor, state: State) -> Tensor:
         ctx.save_for_backward(key, *state)
-        ctx.steps = {}  # by backward pass, several of which may be under way
+        ctx.left = WeakValueDictionary()  # by backward pass, several of which may be under way
         return key.new_empty(key.shape[0], 0)
 
     @staticmethod
     def backward(ctx: Any, _: Tensor) -> Any:
         key, *state = ctx.saved_tensors
-        steps = ctx.steps.pop(_pass(), [])
+        left = ctx.left.get(_pass(), _Left())
+        steps = list(left)
+        left.clear()
         d_key = d_value = None
         for _, same in itertools.groupby(steps, lambda step: step.v.data_ptr()):
             group = list(same)
@@ -270,20 +274,31 @@ class _Source(torch.autograd.Function):
         return d_key, d_value, None
 
 
-def _steps(source: Tensor | None, query: Tensor) -> Any:
-    """Where to leave what a step knows; None if it is to compute all gradients itself."""
-    return None if source is None or query.shape[1] > 1 else getattr(source.grad_fn, "steps", None)
+class _Left(list[Step]):
+    """What the steps of one backward pass leave to a source."""
 
 
-def _leaves(ctx: Any, source: int, v: Tensor, state: State) -> bool:
-    """Whether a step is to leave the gradients of key and value to its source (an index)."""
-    if ctx.steps is None or not ctx.needs_input_grad[source]:
-        return False
-    return compiled.finite(v) and not compiled.any_direct(state)
+def _source_of(source: Tensor | None, query: Tensor) -> Any:
+    """The node to which a step leaves gradients; None if it is to compute all of them itself."""
+    return None if source is None or query.shape[1] > 1 else source.grad_fn
+
+
+def _leaves(ctx: Any, v: Tensor, state: State) -> bool:
+    """Whether a step is to leave the gradients of key and value to its source."""
+    return ctx.source is not None and compiled.finite(v) and not compiled.any_direct(state)
 
 
 def _leave(ctx: Any, *step: Any) -> None:
-    ctx.steps.setdefault(_pass(), []).append(Step(*step))
+    """Leave a step to its source, unless nobody asks this pass for gradients of the source."""
+    if not torch._C._will_engine_execute_node(ctx.source):
+        return
+    left = ctx.source.left.get(_pass())
+    if left is None:
+        left = ctx.source.left[_pass()] = _Left()
+        # the source has a weak reference: what it never fetches goes with the pass that owns it,
+        # however that ends
+        Variable._execution_engine.queue_callback(left.clear)
+    left.append(Step(*step))
 
 
 def _pass() -> int:
