@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from luong.toolkit.errors import needs_toolkit
+
 if TYPE_CHECKING:
     from luong.toolkit.translating import Translator
 
@@ -24,10 +26,6 @@ def load(folder: str | Path, *others: str | Path, device: str = "cpu") -> Transl
     Without `n_best`, `translate` gives one output a line instead of a list. Threads may share a
     model. Raises `ToolkitError`, in one line, where the folder is no trained model.
     """
-    try:
+    with needs_toolkit():
         from luong.toolkit.translating import Translator
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"{error.name} is not installed: pip install 'luong[toolkit]'", name=error.name
-        ) from None
     return Translator.load(Path(folder), *map(Path, others), device=device)

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from luong import __version__
-from luong.toolkit.errors import ToolkitError, UsageError
+from luong.toolkit.errors import ToolkitError, UsageError, needs_toolkit
 from luong.toolkit.terminal import say
 
 USAGE = """\
@@ -78,7 +78,8 @@ def _run(argv: list[str]) -> int:
         case ["--version"]:
             print(f"luong {__version__}")
         case [verb, *rest] if verb in VERBS:
-            import_module(f"luong.toolkit.verbs.{verb}").run(rest)
+            with needs_toolkit():
+                import_module(f"luong.toolkit.verbs.{verb}").run(rest)
         case [verb, *_]:
             raise UsageError(f"no verb {verb!r}: expected one of {', '.join(VERBS)}")
         case _:
@@ -87,8 +88,6 @@ def _run(argv: list[str]) -> int:
 
 
 def _explain(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        return f"{error.name} is not installed: pip install 'luong[toolkit]'"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split())

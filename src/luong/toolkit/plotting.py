@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from luong.toolkit.errors import ToolkitError
+from luong.toolkit.errors import ToolkitError, needs_toolkit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +74,8 @@ def plot_alignment(
     Raises:
         ValueError: the tokens do not fit the weights, or there are none.
     """
-    from luong.toolkit import fonts
+    with needs_toolkit():
+        from luong.toolkit import fonts
 
     picture = _picture(weights, source, target)
     if ax is None:
