@@ -21,6 +21,7 @@ import luong
 import windows
 from luong import reference
 from luong.kernels import dispatch
+from rounding import assert_rounded
 
 
 class Sizes(NamedTuple):
@@ -556,18 +557,22 @@ def assert_all_near(
         assert_near(one, other, tolerance)
 
 
-def assert_error_at_most_twice_that_of_the_plain_formula(
-    case: Case, tensors: Sequence[Tensor], given: dict[str, Any]
+def assert_case_rounded(
+    case: Case,
+    tensors: Sequence[Tensor],
+    given: dict[str, Any],
+    order: int = 1,
+    call: Callable[..., Sequence[Tensor | None]] | None = None,
 ) -> None:
-    """Of results and gradients; the plain formula computes in the same dtype."""
-    exact = derivatives(case.reference, [x.double() for x in tensors], **given)
-    eager = derivatives(case.reference, tensors, **given)
-    ours = derivatives(case.call, tensors, **given)
-    results = 2 if given["need_weights"] else 1
-    steepest = 2 * max(x.abs().max() for x in exact[results:])  # for sums that cancel out
-    for i, (true, plain, mine) in enumerate(zip(exact, eager, ours, strict=True)):
-        dtype = tensors[0].dtype
-        assert mine.dtype == dtype
-        scale = true.abs().max() if i < results else steepest
-        allowed = 2 * (plain - true).abs().max() + 4 * torch.finfo(dtype).eps * scale
-        assert (mine - true).abs().max() <= allowed
+    """Hold results and derivatives of a case, or of another `call`, to the rule of rounding.py."""
+    exact = derivatives(case.reference, [x.double() for x in tensors], order, **given)
+    plain = derivatives(case.reference, tensors, order, **given)
+    ours = derivatives(call or case.call, tensors, order, **given)
+    assert all(x.dtype == tensors[0].dtype for x in ours)
+    results = 2 if given.get("need_weights") else 1
+    scales = exact[:results]
+    for start in range(results, len(exact), len(tensors)):  # sums that cancel out
+        level = exact[start : start + len(tensors)]
+        steepest = max((x.abs().max() for x in level if x.numel()), default=torch.zeros(()))
+        scales += [2 * steepest] * len(tensors)
+    assert_rounded(ours, plain, exact, scales)

@@ -23,6 +23,7 @@ import luong
 from luong import reference
 from luong.kernels.additive import blocks, compiled, threads
 from operators import assert_all_near, combine, derivatives, options
+from rounding import assert_rounded, wide
 
 backends = pytest.mark.parametrize("backend", ["numba", "torch"])
 every_backend = pytest.mark.parametrize("backend", ["numba", "torch", "reference"])
@@ -43,16 +44,11 @@ def inputs(n=5, m=7, d=19, d_v=3, batch=3, dtype=torch.float64, seed=0) -> list[
     return [*found[:3], found[3] * (2 / found[3].abs().sum())]
 
 
-# Exactness: max |ours - true| <= 2 max |eager - true| + 4 eps scale, where scale is the sum that
-# makes up the number, with absolute values. `true` is in numpy's long double.
+# Exactness: rounding.py has the rule. What is true is in numpy's long double.
 
 
 def eager_score(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
     return (torch.tanh(query[:, :, None] + key[:, None]) * v).sum(-1)
-
-
-def wide(*tensors: Tensor) -> list[np.ndarray]:
-    return [x.detach().numpy().astype(np.longdouble) for x in tensors]
 
 
 def true_scores(a, b, v, g):
@@ -90,23 +86,12 @@ def gradients(function, tensors, given) -> list[Tensor]:
     return [result.detach(), *torch.autograd.grad(result, leaves, given)]
 
 
-def assert_exact(ours, plain, true, scale, where) -> None:
-    for i, (x, y, z, s) in enumerate(zip(wide(*ours), wide(*plain), true, scale, strict=True)):
-        info = torch.finfo(ours[i].dtype)
-        error, eager = abs(x - z).max(initial=0), abs(y - z).max(initial=0)
-        denormal = info.smallest_normal * info.eps  # such results are rounded absolutely
-        allowed = 2 * eager + 4 * info.eps * np.max(s, initial=0) + denormal
-        assert error <= allowed, (
-            f"{['result', 'gradient'][i > 0]} {i}: {error:.2e}, allowed {allowed:.2e}, "
-            f"eager {eager:.2e}; {where}"
-        )
-
-
 def check_scores(query, key, v, backend, where="", g_scale=1.0) -> None:
     given = normal(query.shape[0], query.shape[1], key.shape[1], seed=9, dtype=v.dtype) * g_scale
     ours = gradients(lambda *x: luong.additive_score(*x, backend=backend), (query, key, v), given)
     plain = gradients(eager_score, (query, key, v), given)
-    assert_exact(ours, plain, *true_scores(*wide(query, key, v, given)), where)
+    true, scales = true_scores(*map(wide, (query, key, v, given)))
+    assert_rounded(ours, plain, true, scales, where)
 
 
 def check_attention(query, key, value, v, backend, lengths=None, where="") -> None:
@@ -121,9 +106,9 @@ def check_attention(query, key, value, v, backend, lengths=None, where="") -> No
     def plain(query, key, value, v):
         return eager_score(query, key, v).masked_fill(~live, -INF).softmax(-1) @ value
 
-    true = true_attention(*wide(query, key, value, v), live.numpy(), *wide(given))
     x = query, key, value, v
-    assert_exact(gradients(ours, x, given), gradients(plain, x, given), *true, where)
+    true, scales = true_attention(*map(wide, x), live.numpy(), wide(given))
+    assert_rounded(gradients(ours, x, given), gradients(plain, x, given), true, scales, where)
 
 
 SCALES = (1e-6, 1e-4, 1e-2, 0.1, 0.3, 1, 3, 6, 10, 15, 30, 100)
@@ -312,12 +297,10 @@ def test_a_query_that_is_nan_reaches_no_key_that_it_may_not_attend():
 # Rows alone
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-13)], ids=["f32", "f64"]
-)
 @pytest.mark.parametrize("scale", [0.01, 1, 8])
+@dtypes
 @backends
-def test_a_row_is_that_of_its_query_and_source_alone(backend, scale, dtype, tolerance):
+def test_a_row_is_that_of_its_query_and_source_alone(backend, scale, dtype):
     query, key, value, v = inputs(n=11, m=13, d=70, dtype=dtype)
     query, key = query * scale, key * scale
     query[1], key[1] = 1e3 * query[1], 1e3 * key[1]  # batch mates
@@ -325,12 +308,17 @@ def test_a_row_is_that_of_its_query_and_source_alone(backend, scale, dtype, tole
     context = luong.additive_attention(query, key, value, v, backend=backend).context
     scores = luong.additive_score(query, key, v, backend=backend)
     for i, j in product((0, 2), (0, 3, 5, 9, 10)):
-        alone = [x[i : i + 1] for x in (query[:, j : j + 1], key, value)]
-        given = {"rtol": 0, "atol": tolerance}
-        row = luong.additive_attention(*alone, v, backend=backend).context
-        torch.testing.assert_close(row[0, 0], context[i, j], **given)
-        row = luong.additive_score(*alone[:2], v, backend=backend)
-        torch.testing.assert_close(row[0, 0], scores[i, j], **given)
+        row = (query[i : i + 1, j : j + 1], key[i : i + 1], value[i : i + 1], v)
+        alone = luong.additive_attention(*row, backend=backend).context
+        score = luong.additive_score(*row[:2], v, backend=backend)
+        ones, zeros = np.ones((1, 1, 13), bool), np.zeros((1, 1, 13))
+        (true, *_), (scale, *_) = true_attention(*map(wide, row), ones, zeros[..., :3])
+        (true_score, *_), (sum_v, *_) = true_scores(*map(wide, (*row[:2], v)), zeros)
+        plain = [eager_score(*row[:2], v).softmax(-1) @ row[2], eager_score(*row[:2], v)]
+        among = [context[i : i + 1, j : j + 1], scores[i : i + 1, j : j + 1]]
+        for found in ([alone, score], among):
+            where = f"source {i} query {j}"
+            assert_rounded(found, plain, [true, true_score], [scale, sum_v], where)
 
 
 def test_batch_mates_change_no_bit_of_a_source():
@@ -802,21 +790,32 @@ def set_threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(("backend", "tolerance"), [("numba", 0.0), ("torch", 1e-6)])
-def test_the_number_of_threads_changes_nothing(backend, tolerance, set_threads):
-    def everything():
-        tensors = large()
-        given = {"lengths": torch.arange(70, 60, -1), "backend": backend}
-        scores = derivatives(
-            lambda q, k, _, v: [luong.additive_score(q, k, v, backend=backend)], tensors
-        )
-        return scores + derivatives(luong.additive_attention, tensors, **given)
+def everything(tensors: list[Tensor], lengths: Tensor, backend: str) -> list[Tensor]:
+    """Scores, contexts and the gradients of both."""
+    scores = derivatives(
+        lambda q, k, _, v: [luong.additive_score(q, k, v, backend=backend)], tensors
+    )
+    attended = derivatives(luong.additive_attention, tensors, lengths=lengths, backend=backend)
+    return scores + attended
 
-    set_threads(1)
-    alone = everything()
-    for more in (2, 3):
-        set_threads(more)
-        assert_all_near(everything(), alone, tolerance)
+
+def test_the_number_of_threads_changes_no_bit(set_threads):
+    found = []
+    for count in (1, 2, 3):
+        set_threads(count)
+        found.append(everything(large(), torch.arange(70, 60, -1), "numba"))
+    for more in found[1:]:
+        assert_all_near(more, found[0], 0.0)
+
+
+def test_the_number_of_pytorchs_threads_changes_only_rounding(set_threads):
+    tensors, lengths = large(), torch.arange(70, 60, -1)
+    exact = everything([x.double() for x in tensors], lengths, "reference")
+    plain = everything(tensors, lengths, "reference")
+    for count in (1, 2, 3):
+        set_threads(count)
+        found = everything(tensors, lengths, "torch")
+        assert_rounded(found, plain, exact, where=f"{count} threads")
 
 
 def test_eight_python_threads_at_once(set_threads):
@@ -897,7 +896,7 @@ LOADER = """
 import torch, luong
 torch.set_num_threads(2)
 torch.manual_seed(0)
-a, b, v = torch.randn(6, 48, 130), torch.randn(6, 60, 130), torch.randn(130)
+a, b, v = (torch.randn(shape).double() for shape in ((6, 48, 130), (6, 60, 130), (130,)))
 class Contexts(torch.utils.data.Dataset):
     def __len__(self):
         return 6
@@ -908,7 +907,7 @@ expected = luong.additive_attention(a, b, b, v, backend="numba").context
 loader = torch.utils.data.DataLoader(
     Contexts(), batch_size=3, num_workers=2, multiprocessing_context="fork", timeout=30
 )
-torch.testing.assert_close(torch.cat(list(loader)), expected, rtol=0, atol=1e-6)
+torch.testing.assert_close(torch.cat(list(loader)), expected, rtol=0, atol=1e-12)
 """
 
 
@@ -920,12 +919,12 @@ def test_workers_of_a_data_loader_compute():
 IN_MEMORY = """
 import torch, luong
 torch.manual_seed(0)
-x = [torch.randn(2, 5, 9, requires_grad=True) for _ in range(3)] + [torch.randn(9)]
+x = [torch.randn(2, 5, 9).double().requires_grad_() for _ in range(3)] + [torch.randn(9).double()]
 context = luong.additive_attention(*x, backend="numba").context
 expected = luong.additive_attention(*x, backend="reference").context
-assert torch.allclose(context, expected, rtol=0, atol=1e-6)
+assert torch.allclose(context, expected, rtol=0, atol=1e-12)
 for one, other in zip(*(torch.autograd.grad(c.sum(), x[:3]) for c in (context, expected))):
-    assert torch.allclose(one, other, rtol=0, atol=1e-6)
+    assert torch.allclose(one, other, rtol=0, atol=1e-12)
 print(luong.__file__)
 """
 

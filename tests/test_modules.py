@@ -91,11 +91,11 @@ def test_select_keeps_these_rows(case, kind, index):
 @pytest.mark.parametrize("shared", ["key", "value"])
 def test_select_with_a_side_shared_by_the_batch(shared):
     attention = luong.Attention(luong.Dot())
-    query, key, value = torch.randn(3, 5, 4), torch.randn(3, 7, 4), torch.randn(3, 7, 2)
+    query, key, value = (torch.randn(shape).double() for shape in ((3, 5, 4), (3, 7, 4), (3, 7, 2)))
     key, value = (key[:1], value) if shared == "key" else (key, value[:1])
     memory, index = attention.prepare(key, value), torch.tensor([2, 0])
     expected = attention.attend(query, memory).context[index]
-    assert_near(attention.attend(query[index], memory.select(index)).context, expected, 1e-6)
+    assert_near(attention.attend(query[index], memory.select(index)).context, expected)
 
 
 @modules
@@ -125,13 +125,13 @@ def test_prepare_cleans_once(case):
 
 def test_prepare_cleans_what_location_cannot_reach():
     attention, query, key = (
-        luong.Attention(luong.Location(11, 5)),
-        torch.ones(5, 11),
-        torch.ones(7, 3),
+        luong.Attention(luong.Location(11, 5)).double(),
+        torch.ones(5, 11).double(),
+        torch.ones(7, 3).double(),
     )
     expected = attention(query, key[:5]).context
     key[5:] = math.nan
-    assert_near(attention.attend(query, attention.prepare(key)).context, expected, 1e-6)
+    assert_near(attention.attend(query, attention.prepare(key)).context, expected)
 
 
 def test_memory_prepared_outside_autocast():
