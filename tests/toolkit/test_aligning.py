@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from luong.toolkit.config import Config, Data, Model, Side
 from luong.toolkit.corpus import Pair
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.links import Gold, Link
+from luong.toolkit.places import Places
 from luong.toolkit.translating import Translator, build_model
 from luong.toolkit.vocabulary import Vocabulary
 
@@ -239,6 +241,19 @@ def test_links_are_between_words_where_words_are_split() -> None:
     assert found == {(words[0][i], words[1][j]) for j, i in enumerate(best)}
 
 
+@pytest.mark.parametrize("level", ["words", "bpe", "unigram"])
+def test_links_are_between_words_of_the_line_whatever_is_in_it(
+    level: Literal["words", "bpe", "unigram"],
+) -> None:
+    pairs = [Pair("a ▁b ▁ c", "x y"), Pair("¨a\u3000ﬁ", "▁ ▁x"), Pair("\x1c", "x")]
+    side = Side(level, normalization="NFD")
+    translator = chance(pairs, side, side, seed=3)
+    for pair, some in zip(pairs, aligning.align(translator, pairs, threshold=1e-9), strict=True):
+        sources, targets = (range(len(side.split())) for side in pair)
+        assert {i for i, _ in some} == set(sources)
+        assert {j for _, j in some} == (set(targets) if sources else set())
+
+
 def test_linked_by_hand() -> None:
     weights = torch.tensor([[0.2, 0.5, 0.3], [0.4, 0.2, 0.4], [0.0, 0.0, 0.0]])
     assert aligning.linked(weights) == [[1], [0], []]
@@ -279,12 +294,17 @@ def test_directions_that_agree(untrained: Translator, threshold: float | None) -
 
 def test_weights_of_words_by_hand() -> None:
     weights = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.0, 1.0, 0.0]])
-    words = aligning.Weighed(weights, [0, 1, 1], [0, 0, 1]).words()
+    places = Places([0, 1, 1], 2), Places([0, 0, 1], 2)
+    words = aligning.Weighed(weights, *places).words()
     torch.testing.assert_close(words, torch.tensor([[0.3, 0.7], [0.0, 1.0]]))
+    gaps = Places([0, 3, 3], 4), Places([1, 1, 2], 3)  # words that have no piece
+    expected = torch.tensor([[0, 0, 0, 0], [0.3, 0, 0, 0.7], [0, 0, 0, 1.0]])
+    torch.testing.assert_close(aligning.Weighed(weights, *gaps).words(), expected)
     for source, target in (([], [0, 0]), ([0, 1], []), ([], [])):
         empty = torch.zeros(len(target), len(source))
-        shape = aligning.Weighed(empty, source, target).words().shape
-        assert shape == (len(set(target)), len(set(source)))
+        shape = (len(set(target)), len(set(source)))
+        pair = aligning.Weighed(empty, Places(source, shape[1]), Places(target, shape[0]))
+        assert pair.words().shape == shape
 
 
 def test_directions_that_split_differently(untrained: Translator) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -141,10 +142,10 @@ def test_a_prefix_is_kept(translator: Translator) -> None:
         translator.search(["a"], Decoding(), prefix="a q")
 
 
-def unknowing(seed: int = 0, **shape: str) -> Translator:
+def unknowing(seed: int = 0, level: Literal["words", "bpe"] = "words", **shape: str) -> Translator:
     """A model of words that puts out unknown symbols now and then."""
     torch.manual_seed(seed)
-    source = Vocabulary.build(Side("words", lowercase=True), ["the cat sat"])
+    source = Vocabulary.build(Side(level, lowercase=True), ["the cat sat"])
     target = Vocabulary.build(Side("words"), ["le chat"])
     model = Seq2Seq(len(source), len(target), embedding_size=6, hidden_size=8, **shape).eval()
     for parameter in model.parameters():
@@ -153,10 +154,13 @@ def unknowing(seed: int = 0, **shape: str) -> Translator:
     return Translator(model, source, target)
 
 
+@pytest.mark.parametrize("level", ["words", "bpe"])
 @pytest.mark.parametrize("seed", range(3))
-def test_unknown_words_are_replaced_by_what_they_attend_to_as_it_is_written(seed: int) -> None:
-    translator = unknowing(seed)
-    line = "The  <unk> CAT Ωmega"
+def test_unknown_words_are_replaced_by_what_they_attend_to_as_it_is_written(
+    seed: int, level: Literal["words", "bpe"]
+) -> None:
+    translator = unknowing(seed, level)
+    line = "The  <unk> CAT Ωmega" if level == "words" else "The  ▁<unk> CAT ▁ Ωmega"
     words = line.split()
     decoding = Decoding(beam=4, n_best=4)
     (before,) = translator.search([line], decoding)

@@ -18,7 +18,6 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from luong._attention import Attention
 from luong._score import Location, Scaled
@@ -28,8 +27,8 @@ from luong.toolkit.batches import Example
 from luong.toolkit.corpus import Pair, lines
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.links import AGREED, PRODUCT, Link, join
+from luong.toolkit.places import Places
 from luong.toolkit.translating import Translator, strongest
-from luong.toolkit.vocabulary import Vocabulary
 
 Step = Literal["predicted", "posterior", "read", "paper"]
 
@@ -42,21 +41,21 @@ class Weighed(NamedTuple):
     """The weights of a pair, and the word (or character) that each piece of it belongs to."""
 
     weights: Tensor  # (n, m)
-    source: Sequence[int]  # of each of m pieces
-    target: Sequence[int]  # of each of n pieces
+    source: Places  # of each of m pieces
+    target: Places  # of each of n pieces
 
     def links(self, threshold: float | None) -> set[Link]:
         """The links between words that have a piece linked: see `linked`."""
         found = linked(self.weights, threshold)
-        return {(self.source[i], self.target[j]) for j, row in enumerate(found) for i in row}
+        return {(self.source.of[i], self.target.of[j]) for j, row in enumerate(found) for i in row}
 
     def words(self) -> Tensor:
         """The weights of words, (target, source): sums over pieces read, means over those said."""
         of_source, of_target = (
-            F.one_hot(torch.tensor(side, device=self.weights.device)).to(self.weights)
+            torch.eye(side.total, dtype=self.weights.dtype, device=self.weights.device)[[*side.of]]
             for side in (self.source, self.target)
         )
-        return (of_target / of_target.sum(0)).T @ self.weights @ of_source
+        return (of_target / of_target.sum(0).clamp(min=1)).T @ self.weights @ of_source
 
 
 def read(source: Path, target: Path) -> Iterator[Pair]:
@@ -112,8 +111,8 @@ def align(
 ) -> Iterator[set[Link]]:
     """The links of each pair, in order, in bounded memory.
 
-    They are between characters or words, as the model splits each side; where it splits words,
-    between the words that have a piece linked.
+    They are between the words of each line, as `str.split` gives them, that have a piece linked; or
+    between its characters, where the model reads those.
     """
     for pair in weigh(translator, pairs, step=step, batch_size=batch_size):
         yield pair.links(threshold)
@@ -147,7 +146,7 @@ def align_both(
         if how == PRODUCT:
             product = there.words() * back.words().T
             n, m = product.shape
-            agreed = Weighed(product.sqrt(), range(m), range(n))
+            agreed = Weighed(product.sqrt(), Places(range(m), m), Places(range(n), n))
             yield agreed.links(AGREED if threshold is None else threshold)
         else:
             yield join(there.links(threshold), {(i, j) for j, i in back.links(threshold)}, how)
@@ -161,8 +160,8 @@ def weigh(
     stream = iter(pairs)
     while pool := list(islice(stream, _POOL)):
         examples = encode(translator, pool)
-        sources = positions(translator.source, [pair.source for pair in pool])
-        targets = positions(translator.target, [pair.target for pair in pool])
+        sources = translator.source.places([pair.source for pair in pool])
+        targets = translator.target.places([pair.target for pair in pool])
         width = max(_BLOCK, len(translator.target) if step == "posterior" else 0)
         for part in _parts(examples):
             found: dict[int, list[Tensor]] = {k: [] for k in part}  # by pair
@@ -171,9 +170,9 @@ def weigh(
                     for k, some in zip(chunk, weights, strict=True):
                         found[k].append(some)
             for k, steps in found.items():
-                n, m = len(targets[k]), len(sources[k])
+                n, m = len(targets[k].of), len(sources[k].of)
                 own = torch.zeros(n, m, device="cpu")
-                if steps:
+                if steps and n and m:
                     own = rows(torch.cat(steps), n, step, attention)
                 yield Weighed(own, sources[k], targets[k])
 
@@ -189,12 +188,6 @@ def encode(translator: Translator, pairs: Sequence[Pair]) -> list[Example]:
     sources = translator.source.encode([pair.source for pair in pairs])
     targets = translator.target.encode([pair.target for pair in pairs])
     return [Example(*sides) for sides in zip(sources, targets, strict=True)]
-
-
-def positions(vocabulary: Vocabulary, lines: Sequence[str]) -> list[list[int]]:
-    """For each symbol of each line, its place; or, of a part of a word, the place of that word."""
-    encoded = vocabulary.tokenizer.encode_batch(lines, add_special_tokens=False)
-    return [[place for place in line.word_ids if place is not None] for line in encoded]
 
 
 @torch.inference_mode()
@@ -254,9 +247,8 @@ def _check_places(there: Weighed, back: Weighed, number: int) -> None:
         ("source", there.source, back.target),
         ("target", there.target, back.source),
     ):
-        counts = [len(set(one)), len(set(other))]
-        if counts[0] != counts[1]:
+        if one.total != other.total:
             raise ToolkitError(
-                f"pair {number}: the two models split its {side} differently, into {counts[0]} and "
-                f"{counts[1]} characters or words"
+                f"pair {number}: the two models split its {side} differently, into {one.total} and "
+                f"{other.total} characters or words"
             )

@@ -19,6 +19,7 @@ from luong.toolkit import batches, weights
 from luong.toolkit.batches import Example
 from luong.toolkit.config import Config
 from luong.toolkit.errors import ToolkitError
+from luong.toolkit.places import Places, written
 from luong.toolkit.vocabulary import Vocabulary
 
 MAX_SOURCE = 1000  # pieces of a line
@@ -37,6 +38,7 @@ class Translation(NamedTuple):
     score: float  # log-probability
     finished: bool  # False: cut at the length limit
     dropped: int = 0  # pieces of the source past the longest that is read
+    places: tuple[Places, Places] | None = None  # of the pieces; None: each is a word of its own
 
     @property
     def tokens(self) -> list[str]:
@@ -45,8 +47,15 @@ class Translation(NamedTuple):
 
     @property
     def alignment(self) -> list[tuple[int, int]]:
-        """(source, target) positions: each piece of the output with the piece it attended most."""
-        return [(j, i) for i, j in enumerate(strongest(self.weights)) if j is not None]
+        """(source, target) positions: the word of each piece with that which it attended most.
+
+        Words are those of `str.split`; where a side is read in characters, they are its characters.
+        """
+        links = [(j, i) for i, j in enumerate(strongest(self.weights)) if j is not None]
+        if self.places is None:
+            return links
+        source, target = (side.of for side in self.places)
+        return list(dict.fromkeys((source[j], target[i]) for j, i in links if source and target))
 
 
 class Score(NamedTuple):
@@ -220,10 +229,11 @@ class Translator:
         replace_unknown: Mapping[str, str] | None,
     ) -> Translation:
         pieces = self.source.split(line)[: len(symbols) - 1]
+        (places,) = self.source.places([line])
         target = [self.target.names[symbol] for symbol in found.symbols]
         text = self.target.decode(found.symbols)
         if replace_unknown is not None and UNKNOWN in found.symbols:
-            target = self._replaced(line, target, found, replace_unknown)
+            target = self._replaced(line, places, target, found, replace_unknown)
             text = self.target.join(target)
         return Translation(
             text=text,
@@ -234,14 +244,20 @@ class Translator:
             score=found.score,
             finished=found.finished,
             dropped=dropped,
+            places=(places, self.target.places_of(target)),
         )
 
     def _replaced(
-        self, line: str, target: list[str], found: Hypothesis, dictionary: Mapping[str, str]
+        self,
+        line: str,
+        places: Places,
+        target: list[str],
+        found: Hypothesis,
+        dictionary: Mapping[str, str],
     ) -> list[str]:
         """`target` with source words, as they were written, for what is unknown."""
-        spans = self.source.tokenizer.encode(line, add_special_tokens=False).offsets
-        raw = [None if j is None else line[slice(*spans[j])] for j in strongest(found.weights)]
+        words = written(line, places, characters=self.source.reads_characters)
+        raw = [None if j is None else words[j] for j in strongest(found.weights)]
         return [
             piece if word is None or symbol != UNKNOWN else dictionary.get(word, word)
             for word, symbol, piece in zip(raw, found.symbols, target, strict=True)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from luong.seq2seq.model import END, UNKNOWN
+from luong.toolkit import places
 from luong.toolkit.config import Side
 from luong.toolkit.errors import ToolkitError
+from luong.toolkit.places import Places
 
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")  # in the order of PAD, START, END, UNKNOWN
 _ALL = 2**31  # the library's trainers want a number
@@ -93,6 +95,28 @@ class Vocabulary:
         """Symbols of each line, UNKNOWN for pieces never seen, and END."""
         encoded = self.tokenizer.encode_batch_fast(lines, add_special_tokens=False)
         return [[*_ordinary(line.ids), END] for line in encoded]
+
+    @property
+    def reads_characters(self) -> bool:
+        """Whether each symbol is a character; else it is a word or a part of one."""
+        return isinstance(self.tokenizer.decoder, decoders.Fuse)
+
+    def places(self, lines: Sequence[str]) -> list[Places]:
+        """The word or character of each line that each of its symbols belongs to."""
+        return [
+            places.find(
+                line, (start for start, _ in read.offsets), characters=self.reads_characters
+            )
+            for line, read in zip(
+                lines, self.tokenizer.encode_batch(lines, add_special_tokens=False), strict=True
+            )
+        ]
+
+    def places_of(self, pieces: Sequence[str]) -> Places:
+        """The word or character of what `join` makes of `pieces` that each belongs to."""
+        before = [len(self.join(pieces[:1])), *(len(self.join(["", p])) for p in pieces[1:])]
+        starts = [0, *accumulate(before)][: len(pieces)]
+        return places.find(self.join(pieces), starts, characters=self.reads_characters)
 
     def decode(self, symbols: Iterable[int]) -> str:
         """The text of `symbols`."""
