@@ -15,7 +15,7 @@ from torch import Tensor
 from luong.seq2seq import Seq2Seq
 from luong.seq2seq.model import PAD, UNKNOWN
 from luong.seq2seq.search import Decoding, Hypothesis, decode, mean_log_probs
-from luong.toolkit import batches, weights
+from luong.toolkit import batches, forking, weights
 from luong.toolkit.batches import Example
 from luong.toolkit.config import Config
 from luong.toolkit.errors import ToolkitError
@@ -68,7 +68,7 @@ class Score(NamedTuple):
 class Translator:
     """A model and its vocabularies; with more models of the same vocabularies, an ensemble.
 
-    Its methods change nothing, so that threads may share it.
+    Its methods change nothing, so that threads may share it, and processes that are forked.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class Translator:
         self.model = model
         self.models = [model, *others]
         self.source, self.target = source, target
+        forking.prepare()
 
     @property
     def device(self) -> torch.device:
