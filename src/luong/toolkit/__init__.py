@@ -24,7 +24,8 @@ def load(folder: str | Path, *others: str | Path, device: str = "cpu") -> Transl
         model.score(["attention"], [best.text])[0].score  # the same log-probability
 
     Without `n_best`, `translate` gives one output a line instead of a list. Threads may share a
-    model, and so may forked processes, which compute in one thread each. Raises `ToolkitError`, in one line, where the folder is no trained model.
+    model, and so may forked processes, which compute in one thread each. Raises `ToolkitError`, in
+    one line, where the folder is no trained model.
     """
     with needs_toolkit():
         from luong.toolkit.translating import Translator
