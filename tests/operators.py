@@ -563,16 +563,20 @@ def assert_case_rounded(
     given: dict[str, Any],
     order: int = 1,
     call: Callable[..., Sequence[Tensor | None]] | None = None,
+    factor: float = 1.0,
 ) -> None:
-    """Hold results and derivatives of a case, or of another `call`, to the rule of rounding.py."""
+    """Hold results and derivatives of a case, or of another `call`, to the rule of rounding.py.
+
+    `factor` is for the scale of all.
+    """
     exact = derivatives(case.reference, [x.double() for x in tensors], order, **given)
     plain = derivatives(case.reference, tensors, order, **given)
     ours = derivatives(call or case.call, tensors, order, **given)
     assert all(x.dtype == tensors[0].dtype for x in ours)
     results = 2 if given.get("need_weights") else 1
-    scales = exact[:results]
-    for start in range(results, len(exact), len(tensors)):  # sums that cancel out
-        level = exact[start : start + len(tensors)]
-        steepest = max((x.abs().max() for x in level if x.numel()), default=torch.zeros(()))
-        scales += [2 * steepest] * len(tensors)
+    scales, steepest = [factor * x for x in exact[:results]], 0.0
+    for start in range(results, len(exact), len(tensors)):  # derivatives: sums that cancel out,
+        level = exact[start : start + len(tensors)]  # of products with the derivatives before
+        steepest = max([steepest, *(x.abs().max().item() for x in level if x.numel())])
+        scales += [torch.tensor(2 * factor * steepest)] * len(tensors)
     assert_rounded(ours, plain, exact, scales)

@@ -49,7 +49,11 @@ def test_equals_the_reference(name, data):
     tensors = case.inputs(batch, dtype=dtype, seed=data.draw(st.integers(0, 99)))
     order = data.draw(st.sampled_from([1, 2]))
     if dtype == torch.float32:
-        assert_case_rounded(case, tensors, given, order)
+        # The error of a score is the relative error of its weight; at sizes this small the plain
+        # formula may have none by luck.
+        scores = case.scores(tensors[0], tensors[1], *tensors[3:])
+        steep = max((scores[scores.isfinite()].abs().max().item() if scores.numel() else 0), 1)
+        assert_case_rounded(case, tensors, given, order, factor=steep)
         return
     actual = derivatives(case.call, tensors, order, **given)
     expected = derivatives(case.reference, tensors, order, **given)

@@ -13,10 +13,14 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 from training_runs import spell
 
 from conftest import Run
+from luong.seq2seq.search import Decoding, Sampling
 from luong.toolkit.cli import main
+from luong.toolkit.translating import Translator
+from rounding import assert_rounded
 
 WRONG, FAILED = 2, 1
 
@@ -169,9 +173,18 @@ def test_processes_share_a_file_and_keep_its_order(call: Run, model: Path, tmp_p
     shared = [line.split("\t") for line in output.read_text().splitlines()]
     expected = [line.split("\t") for line in alone.stdout.splitlines()]
     assert len(shared) == len(expected)
-    for found, row in zip(shared, expected, strict=True):  # to rounding: batches differ
+    for found, row in zip(shared, expected, strict=True):
         assert [*found[:2], found[3]] == [*row[:2], row[3]]
-        assert float(found[2]) == pytest.approx(float(row[2]), abs=1e-5)
+    sampling = Decoding(n_best=2, sampling=Sampling(temperature=2))
+    scores = []
+    for dtype in (torch.float32, torch.float64):
+        translator = Translator.load(model, dtype=dtype)
+        lines = words(100).split("\n")[:-1]
+        outputs = translator.search(lines, sampling, batch_size=1, first=1)
+        scores.append(torch.tensor([o.score for some in outputs for o in some], dtype=dtype))
+    for rows in (shared, expected):  # batches differ, and with them rounding
+        found = torch.tensor([float(row[2]) for row in rows[: len(scores[0])]])
+        assert_rounded([found], *([x] for x in scores))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 

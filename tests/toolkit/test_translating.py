@@ -12,6 +12,7 @@ from typing import Literal
 
 import pytest
 import torch
+from torch import Tensor
 from training_runs import spell
 
 import luong
@@ -22,6 +23,7 @@ from luong.toolkit.config import Side
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.translating import Translation, Translator
 from luong.toolkit.vocabulary import Vocabulary
+from rounding import assert_rounded
 
 WORDS = [
     "".join(random.Random(i).choices("abcde", k=random.Random(i).randint(0, 12))) for i in range(70)
@@ -39,20 +41,17 @@ def exact(model: Path) -> Translator:
     return Translator.load(model, dtype=torch.float64)
 
 
-def same(
-    found: Sequence[Translation], expected: Sequence[Translation], tolerance: float = 1e-5
-) -> None:
-    """`tolerance`: of weights, and of scores (of which float32 keeps so many digits)."""
+def same(found: Sequence[Translation], expected: Sequence[Translation]) -> None:
+    """In float64."""
     assert [f.text for f in found] == [e.text for e in expected]
     assert [f.finished for f in found] == [e.finished for e in expected]
     scores = [e.score for e in expected]
-    assert [f.score for f in found] == pytest.approx(scores, rel=tolerance, abs=tolerance)
+    assert [f.score for f in found] == pytest.approx(scores, rel=1e-10, abs=1e-10)
     for f, e in zip(found, expected, strict=True):
-        torch.testing.assert_close(f.weights, e.weights, rtol=0, atol=tolerance)
+        torch.testing.assert_close(f.weights, e.weights, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize(("side", "tolerance"), [("translator", 1e-5), ("exact", 1e-10)])
-@pytest.mark.parametrize(
+decodings = pytest.mark.parametrize(
     "decoding",
     [
         Decoding(),
@@ -61,22 +60,48 @@ def same(
         Decoding(n_best=3, sampling=Sampling(temperature=2.0)),
     ],
 )
-def test_batch_size_order_and_company_change_nothing(
-    request: pytest.FixtureRequest, side: str, tolerance: float, decoding: Decoding
-) -> None:
-    translator: Translator = request.getfixturevalue(side)
+
+
+@decodings
+def test_batch_size_order_and_company_change_nothing(exact: Translator, decoding: Decoding) -> None:
+    translator = exact
     expected = translator.search(WORDS, decoding, batch_size=64)
     for size in (1, 7):
         for found, other in zip(
             translator.search(WORDS, decoding, batch_size=size), expected, strict=True
         ):
-            same(found, other, tolerance)
+            same(found, other)
     if decoding.sampling:  # goes by the number of the line
-        same(translator.search(WORDS[20:], decoding, first=20)[3], expected[23], tolerance)
+        same(translator.search(WORDS[20:], decoding, first=20)[3], expected[23])
         return
     order = random.Random(3).sample(range(len(WORDS)), 40)
     for i, found in zip(order, translator.search([WORDS[i] for i in order], decoding), strict=True):
-        same(found, expected[i], tolerance)
+        same(found, expected[i])
+
+
+@decodings
+def test_in_float32_company_changes_only_rounding(
+    translator: Translator, exact: Translator, decoding: Decoding
+) -> None:
+    def numbers(found: list[list[Translation]], dtype: torch.dtype) -> list[Tensor]:
+        outputs = [output for some in found for output in some]
+        weights = torch.cat([output.weights.flatten() for output in outputs])
+        return [torch.tensor([output.score for output in outputs], dtype=dtype), weights]
+
+    true = exact.search(WORDS, decoding)
+    alone = translator.search(WORDS, decoding, batch_size=1)
+    scores, weights = numbers(true, torch.float64)
+    # The score of an output is a sum over its symbols of logits, with h~ of at most 1; scores of
+    # the attention are logarithms of weights.
+    logit = translator.model.decoder.output.weight.abs().sum(1).max()
+    longest = max(len(output.tokens) + 1 for some in true for output in some)
+    scales = [logit * longest, -weights.clamp(min=1e-30).log().min()]
+    for size in (7, 64):
+        found = translator.search(WORDS, decoding, batch_size=size)
+        texts = [[output.text for output in some] for some in found]
+        assert texts == [[output.text for output in some] for some in true]
+        results = [numbers(x, torch.float32) for x in (found, alone)]
+        assert_rounded(*results, [scores, weights], scales)
 
 
 def test_scores_are_those_of_forced_decoding(exact: Translator) -> None:
@@ -119,14 +144,16 @@ def test_another_default_device_changes_nothing(model: Path, translator: Transla
         same(Translator.load(model).translate(WORDS[:5], beam=3), expected)
 
 
-def test_threads_may_share_a_model(translator: Translator) -> None:
+def test_threads_may_share_a_model(exact: Translator) -> None:
+    translator = exact
     expected = translator.translate(WORDS, beam=3)
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(lambda _: translator.translate(WORDS, beam=3), range(8)):
             same(found, expected)
 
 
-def test_a_long_line_is_cut_and_a_long_batch_is_divided(translator: Translator) -> None:
+def test_a_long_line_is_cut_and_a_long_batch_is_divided(exact: Translator) -> None:
+    translator = exact
     lines = ["ab" * 40, "c", "abc" * 60]
     cut, short, long = translator.search(lines, Decoding(), max_source=50)
     assert (cut[0].dropped, short[0].dropped, long[0].dropped) == (30, 0, 130)
@@ -143,7 +170,7 @@ def test_a_prefix_is_kept(translator: Translator) -> None:
 
 
 def unknowing(seed: int = 0, level: Literal["words", "bpe"] = "words", **shape: str) -> Translator:
-    """A model of words that puts out unknown symbols now and then."""
+    """A model of words that puts out unknown symbols now and then, in float64."""
     torch.manual_seed(seed)
     source = Vocabulary.build(Side(level, lowercase=True), ["the cat sat"])
     target = Vocabulary.build(Side("words"), ["le chat"])
@@ -151,7 +178,7 @@ def unknowing(seed: int = 0, level: Literal["words", "bpe"] = "words", **shape: 
     for parameter in model.parameters():
         torch.nn.init.uniform_(parameter, -2, 2)
     model.decoder.output.weight.data[UNKNOWN] += 0.5
-    return Translator(model, source, target)
+    return Translator(model.double(), source, target)
 
 
 @pytest.mark.parametrize("level", ["words", "bpe"])
@@ -193,11 +220,11 @@ def test_what_attends_to_nothing_has_no_links_and_keeps_its_unknown_words() -> N
     assert all(output.alignment == [] for output in after)
 
 
-def test_an_ensemble_of_one_model_is_that_model(model: Path, translator: Translator) -> None:
-    both = luong.load(model, str(model))
-    assert len(both.models) == 2
+def test_an_ensemble_of_one_model_is_that_model(model: Path, exact: Translator) -> None:
+    assert len(luong.load(model, str(model)).models) == 2
+    both = Translator.load(model, model, dtype=torch.float64)
     for found, expected in zip(
-        both.translate(WORDS, beam=3), translator.translate(WORDS, beam=3), strict=True
+        both.translate(WORDS, beam=3), exact.translate(WORDS, beam=3), strict=True
     ):
         same([found], [expected])
 
@@ -207,10 +234,10 @@ def test_an_ensemble_scores_by_the_mean_probability() -> None:
     both = Translator(one.model, one.source, one.target, [two.model])
     (found,) = both.search(["the cat"], Decoding(beam=3))
     steps = [t.score(["the cat"], [found[0].text])[0].steps for t in (one, two, both)]
-    means = torch.tensor(steps[:2]).double().exp().mean(0).log()
-    torch.testing.assert_close(torch.tensor(steps[2]).double(), means, rtol=0, atol=1e-5)
+    means = torch.tensor(steps[:2], dtype=torch.float64).exp().mean(0).log()
+    assert steps[2] == pytest.approx(means.tolist(), abs=1e-10)
     if found[0].finished:
-        assert found[0].score == pytest.approx(sum(steps[2]), abs=1e-5)
+        assert found[0].score == pytest.approx(sum(steps[2]), abs=1e-10)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
@@ -240,7 +267,7 @@ def test_unknown_is_scored_as_any_symbol() -> None:
     logits = translator.model(source, torch.tensor([2]), torch.tensor([[1, *symbols[:-1]]]))
     log_probs = torch.log_softmax(logits[0].detach(), -1)
     expected = [float(log_probs[i, symbol]) for i, symbol in enumerate(symbols)]
-    assert score.steps == pytest.approx(expected, abs=1e-6)
+    assert score.steps == pytest.approx(expected, abs=1e-10)
 
 
 def test_loading_is_lazy_and_says_what_is_missing(model: Path) -> None:
