@@ -368,9 +368,9 @@ def test_files_that_do_not_fit(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--threshold", "0"], "--threshold: expected above 0, up to 1, got 0.0"),
+        (["--threshold", "0"], "--threshold: expected above 0, up to 1, got 0"),
         (["--threshold", "1.5"], "--threshold: expected above 0, up to 1, got 1.5"),
-        (["--batch-size", "0"], "--batch-size: expected at least 1, got 0"),
+        (["--batch-size", "0"], "--batch-size: expected 1 to 10,000, got 0"),
         (["--join", "union"], "--join joins two directions: give --reverse"),
     ],
 )

@@ -170,8 +170,8 @@ def test_a_pipe(folder: Path) -> None:
     ("arguments", "message"),
     [
         ([], "required: corpus"),
-        (["x", "--max-length", "0"], "--max-length: expected at least 1, got 0"),
-        (["x", "--limit=-1"], "--limit: expected 0 or more, got -1"),
+        (["x", "--max-length", "0"], "--max-length: expected 1 to 1,000,000,000, got 0"),
+        (["x", "--limit=-1"], "--limit: expected 0 to 1,000,000,000, got -1"),
     ],
 )
 def test_wrong_usage(run: Run, arguments: list[str], message: str) -> None:

@@ -234,13 +234,15 @@ def random_translator(seed: int) -> Translator:
 def test_a_translator(model: Path) -> None:
     translator = Translator.load(model)
     pairs = [Pair("abc", "x y z"), Pair("abc", spell("abc")), Pair("dd", "d d d")]
-    assert evaluating.evaluate(translator, pairs) == (
-        2,
-        50,
-        pytest.approx(100 * 3 / 6),
-        50,
-        pytest.approx(measure("bleu", evaluating.answers(translator, pairs)).of()),
-    )
+    sources, targets = zip(*pairs, strict=True)
+    assert translator.evaluate(sources, targets) == {"wer": 50, "per": pytest.approx(50)}
+    bleu = measure("bleu", evaluating.answers(translator, pairs)).of()
+    names = ["exact", "bleu", "perplexity"]
+    assert translator.evaluate(sources, targets, metrics=names, batch_size=1) == {
+        "exact": 50,
+        "bleu": pytest.approx(bleu),
+        "perplexity": pytest.approx(evaluating.perplexity(translator, pairs).of()),
+    }
 
 
 def test_the_command(run: Run, model: Path, tmp_path: Path) -> None:
@@ -315,11 +317,11 @@ def test_given_hypotheses(run: Run, tmp_path: Path) -> None:
         (["--alignments", "a"], "links are measured against --gold: give it, and a model or"),
         (["m", "--gold", "g"], "to align, a model needs --source FILE --target FILE"),
         (["MODEL", "--metrics", "blue"], "--metrics: expected some of wer,.*; got 'blue'"),
-        (["m", "--bootstrap", "0"], "--bootstrap: expected at least 1, got 0"),
-        (["m", "--by-length", "0"], "--by-length: expected at least 1, got 0"),
-        (["m", "--beam", "0"], "--beam: expected at least 1, got 0"),
-        (["m", "--length-penalty=-1"], "--length-penalty: expected 0 or more, finite, got -1"),
-        (["m", "--length-penalty", "nan"], "--length-penalty: expected 0 or more, finite, got nan"),
+        (["m", "--bootstrap", "0"], "--bootstrap: expected 1 to 100,000, got 0"),
+        (["m", "--by-length", "0"], "--by-length: expected 1 to 1,000, got 0"),
+        (["m", "--beam", "0"], "--beam: expected 1 to 1,000, got 0"),
+        (["m", "--length-penalty=-1"], "--length-penalty: expected 0 to 20, got -1"),
+        (["m", "--length-penalty", "nan"], "--length-penalty: expected 0 to 20, got nan"),
     ],
 )
 def test_wrong_usage(run: Run, model: Path, arguments: list[str], message: str) -> None:

@@ -299,7 +299,7 @@ def test_the_command(run: Run, model: Path, tmp_path: Path) -> None:
         (["a", "b", "--target", "x"], "--target and --n-best are about one TEXT: give it"),
         (["--input", "f", "--n-best", "2"], "--target and --n-best are about one TEXT: give it"),
         (["a", "--n-best", "2", "--target", "x"], "give --target or --n-best"),
-        (["a", "--columns", "0"], "--columns: expected at least 1, got 0"),
+        (["a", "--columns", "0"], "--columns: expected 1 to 1,000, got 0"),
     ],
 )
 def test_wrong_usage(run: Run, arguments: list[str], message: str) -> None:

@@ -56,7 +56,11 @@ def test_n_best_as_tsv(call: Run, model: Path) -> None:
     assert re.fullmatch(r"0-0 [12]-1 3-2", rows[0][3])
     scores = [float(row[2]) for row in rows[:3]]
     assert scores == sorted(scores, reverse=True)
-    assert rows[3][2:] == ["0.000000", "", ""]
+    assert rows[3][2:] == ["0.000000", "", "", "0", "[]"]
+    done = call("translate", model, "a\té", *options[:2], *options[4:6], "--max-source-length", 3)
+    assert done.stdout.split("\t")[4:] == ["0", r'["\t", "é"]' + "\n"]
+    done = call("translate", model, "abc", *options[4:6], "--max-source-length", 1)
+    assert done.stdout.split("\t")[4:] == ["2", "[]\n"]
 
 
 def test_n_best_as_json_lines(call: Run, model: Path) -> None:
@@ -80,7 +84,10 @@ def test_n_best_as_json_lines(call: Run, model: Path) -> None:
         }
     ]
     assert third["line"] == 3
-    assert third["source"] == "ü"
+    assert (third["source"], third["unseen"], third["dropped"]) == ("ü", ["ü"], 0)
+    assert (first["unseen"], blank["unseen"]) == ([], [])
+    long = call("translate", model, *options[4:6], "--max-source-length", 2, stdin=b"abcde")
+    assert json.loads(long.stdout)["dropped"] == 3
     assert "alignment" not in best
     links = json.loads(call("translate", model, "ab", *options[4:6], "--alignments=pharaoh").stdout)
     assert links["outputs"][0]["alignment"] == "0-0 1-1"
@@ -230,19 +237,37 @@ def test_memory_is_bounded_on_an_endless_stream(model: Path) -> None:
         (["--n-best", "2"], "--n-best and --alignments need --format tsv or --format jsonl"),
         (["--alignments", "pharaoh"], "need --format tsv"),
         (["--alignments", "matrix", "--format", "tsv"], "--alignments matrix needs --format jsonl"),
-        (["--n-best", "2", "--format", "tsv"], "--n-best: expected at most the beam, 1, got 2"),
-        (["--beam", "0"], "--beam: expected at least 1, got 0"),
-        (["--length-penalty=-1"], "--length-penalty: expected 0 or more, finite, got -1"),
+        (["--beam", "0"], "--beam: expected 1 to 1,000, got 0"),
+        (["--beam", "1000000"], "--beam: expected 1 to 1,000, got 1000000"),
+        (["--beam", "2.5"], "--beam: expected a whole number, 1 to 1,000, got '2.5'"),
+        (["--n-best", "1" + 5000 * "0"], "--n-best: expected a whole number, 1 to 1,000, got '10"),
+        (["--length-penalty=-1"], "--length-penalty: expected 0 to 20, got -1"),
+        (["--length-penalty=700"], "--length-penalty: expected 0 to 20, got 700"),
+        (["--max-ratio=1e18"], "--max-ratio: expected 0 to 100, got 1e18"),
+        (["--max-ratio=nan"], "--max-ratio: expected 0 to 100, got nan"),
+        (["--max-ratio=1e999"], "--max-ratio: expected 0 to 100, got 1e999"),
+        (["--max-ratio=0", "--max-extra=0"], "--max-extra: expected at least 1 where max_ratio"),
+        (["--max-extra=9223372036854775807"], "--max-extra: expected 0 to 10,000, got 922337203"),
+        (["--min-extra=-1"], "--min-extra: expected 0 to 10,000, got -1"),
+        (["--no-repeat-ngram=-1"], "--no-repeat-ngram: expected 0 to 100, got -1"),
+        (["--sample", "--temperature=1e-300"], "--temperature: expected 0.01 to 100, got 1e-300"),
+        (["--sample", "--top-p=nan"], "--top-p: expected above 0, up to 1, got nan"),
+        (["--sample", "--seed=-1"], "--seed: expected 0 to 4,294,967,295, got -1"),
         (["--beam", "2", "--sample"], "--beam: expected 1 where outputs are drawn, got 2"),
         (["--top-k", "2"], "--top-k needs --sample"),
-        (["--sample", "--top-p", "0"], "--top-p: expected above 0, at most 1, got 0"),
+        (["--sample", "--top-p", "0"], "--top-p: expected above 0, up to 1, got 0"),
         (["--dictionary", "d"], "--dictionary needs --replace-unknown"),
-        (["--batch-size", "0"], "--batch-size: expected at least 1, got 0"),
-        (["--max-source-length", "0"], "--max-source-length: expected at least 1, got 0"),
+        (["--batch-size", "0"], "--batch-size: expected 1 to 10,000, got 0"),
+        (["--batch-size", f"{10**18}"], "--batch-size: expected 1 to 10,000, got 1000"),
+        (["--max-source-length", "0"], "--max-source-length: expected 1 to 10,000, got 0"),
+        (["--output", "no/file"], "--output: no/file: there is no folder no"),
+        (["--output", "."], r"--output: expected a file, got the folder \."),
         (["--input", "x", "abc"], "give --input, or what to translate"),
-        (["--device", "abacus"], "--device: .*abacus"),
+        (["--device", "abacus"], "--device: expected cpu, or a GPU .* got 'abacus'"),
+        (["--device", "meta"], "--device: expected cpu, or a GPU .* got 'meta'"),
+        (["--device", "cuda:77"], "--device: expected cpu, or a GPU .* got 'cuda:77'"),
         (["--format", "xml"], "format.*xml"),
-        (["--beam", "wide"], "beam.*wide"),
+        (["--beam", "wide"], "--beam: expected a whole number, 1 to 1,000, got 'wide'"),
     ],
 )
 def test_wrong_settings_are_refused_before_a_model_is_read(

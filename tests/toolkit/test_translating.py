@@ -253,13 +253,18 @@ def test_an_ensemble_of_other_vocabularies_is_refused(
         luong.load(model, tmp_path)
 
 
-def test_a_number_of_outputs_above_the_beam_is_refused(translator: Translator) -> None:
-    with pytest.raises(ValueError, match="n_best: expected at most the beam, 1, got 2"):
-        translator.translate(["a"], n_best=2)
+def test_the_beam_is_as_wide_as_the_number_of_outputs(translator: Translator) -> None:
+    for beam in (None, 1, 3):
+        found = translator.translate(WORDS, beam=beam, n_best=3)
+        for one, other in zip(found, translator.translate(WORDS, beam=3, n_best=3), strict=True):
+            same(one, other)
+    with pytest.raises(ValueError, match="n_best: expected 1 to 1,000, got 0"):
+        translator.translate(["a"], n_best=0)
 
 
 def test_unknown_is_scored_as_any_symbol() -> None:
     translator = unknowing()
+    translator.model.double()
     (score,) = translator.score(["the cat"], ["le <unk> perroquet"])
     symbols = translator.target.encode(["le q q"])[0]
     assert symbols[1] == UNKNOWN

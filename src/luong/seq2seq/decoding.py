@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
+from typing import Any
 
 _CELLS = 1 << 27  # attention weights that the search of a sentence may keep: half a gigabyte
 
@@ -126,6 +127,53 @@ class Decoding:
             raise ValueError(f"n_best: expected at most the beam, {self.beam}, got {self.n_best}")
         if not (self.max_ratio or self.max_extra):
             raise ValueError("max_extra: expected at least 1 where max_ratio is 0, got 0")
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        beam: int | None = None,
+        n_best: int | None = None,
+        length_penalty: float = 0.0,
+        min_ratio: float = 0.0,
+        min_extra: int = 0,
+        max_ratio: float = 2.0,
+        max_extra: int = 10,
+        no_repeat_ngram: int = 0,
+        sample: bool = False,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+    ) -> Decoding:
+        """The settings as options of a command, or of `Translator.translate`.
+
+        The beam is at least `n_best`, unless outputs are drawn. Options of sampling are refused
+        where `sample` is not set.
+        """
+        options: dict[str, Any] = {
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "seed": seed,
+        }
+        given = {name: value for name, value in options.items() if value is not None}
+        if given and not sample:
+            raise ValueError(f"{next(iter(given))}: expected only with sample, which is not given")
+        count = 1 if n_best is None else n_best
+        for name, value in (("beam", 1 if beam is None else beam), ("n_best", count)):
+            RANGES[name].check(name, value)
+        return cls(
+            beam=(beam or 1) if sample else max(beam or 1, count),
+            n_best=count,
+            length_penalty=length_penalty,
+            min_ratio=min_ratio,
+            min_extra=min_extra,
+            max_ratio=max_ratio,
+            max_extra=max_extra,
+            no_repeat_ngram=no_repeat_ngram,
+            sampling=Sampling(**given) if sample else None,
+        )
 
     @property
     def width(self) -> int:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from luong.toolkit.translating import Translator
 
 
-def load(folder: str | Path, *others: str | Path, device: str = "cpu") -> Translator:
+def load(folder: str | Path, *others: str | Path, device: str | None = None) -> Translator:
     """The trained model of a run, or several of the same vocabularies, to predict together.
 
         model = luong.load("runs/g2p-en")
@@ -23,10 +23,16 @@ def load(folder: str | Path, *others: str | Path, device: str = "cpu") -> Transl
         best.weights     # all of the attention, (target, source)
         model.score(["attention"], [best.text])[0].score  # the same log-probability
 
-    Without `n_best`, `translate` gives one output a line instead of a list. Threads may share a
-    model, and so may forked processes, which compute in one thread each. Raises `ToolkitError`, in
-    one line, where the folder is no trained model.
+    Without `n_best`, `translate` gives one output a line instead of a list. `model.align` and
+    `model.evaluate` do what the commands of these names do. Threads may share a model, and so may
+    forked processes, which compute in one thread each.
+
+    device: "cpu", "cuda", "cuda:1", ...; None: a GPU where there is one, as the command takes it.
+
+    Raises `ToolkitError`, in one line, where the folder is no trained model, and ValueError where
+    there is no such device.
     """
     with needs_toolkit():
+        from luong.toolkit.devices import find_device
         from luong.toolkit.translating import Translator
-    return Translator.load(Path(folder), *map(Path, others), device=device)
+    return Translator.load(Path(folder), *map(Path, others), device=find_device(device))

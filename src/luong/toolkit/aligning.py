@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice, tee, zip_longest
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,13 +24,14 @@ from luong._score import Location, Scaled
 from luong.seq2seq.model import START
 from luong.toolkit import batches
 from luong.toolkit.batches import Example
+from luong.toolkit.choices import BATCH_SIZE, STEPS, THRESHOLD
+from luong.toolkit.choices import Step as Step
 from luong.toolkit.corpus import Pair, lines
 from luong.toolkit.errors import ToolkitError
-from luong.toolkit.links import AGREED, PRODUCT, Link, join
+from luong.toolkit.links import AGREED, JOINS, PRODUCT, WAYS, Link, join
 from luong.toolkit.places import Places
-from luong.toolkit.translating import Translator, strongest
-
-Step = Literal["predicted", "posterior", "read", "paper"]
+from luong.toolkit.translating import Translator
+from luong.toolkit.translation import strongest
 
 _POOL = 4096  # pairs that are read ahead, so that pairs of similar length go together
 _BLOCK = 256  # target steps at a time
@@ -99,6 +100,39 @@ def linked(weights: Tensor, threshold: float | None = None) -> list[list[int]]:
     for j, i in ((weights >= threshold) & (weights > 0)).nonzero().tolist():
         found[j].append(i)
     return found
+
+
+def links_of(
+    translator: Translator,
+    pairs: Iterable[Pair],
+    *,
+    reverse: Translator | None = None,
+    how: str | None = None,
+    step: Step = "predicted",
+    threshold: float | None = None,
+    batch_size: int = 64,
+) -> Iterator[Set[Link]]:
+    """The links of each pair, by one model or by two: see `align` and `align_both`."""
+    if step not in STEPS:
+        raise ValueError(f"step: expected one of {', '.join(STEPS)}, got {step!r}")
+    if how is not None and how not in WAYS:
+        raise ValueError(f"join: expected one of {', '.join(WAYS)}, got {how!r}")
+    if how is not None and reverse is None:
+        raise ValueError("join: expected only with reverse, which is not given")
+    if threshold is not None:
+        THRESHOLD.check("threshold", threshold)
+    BATCH_SIZE.check("batch_size", batch_size)
+    if reverse is None:
+        return align(translator, pairs, step=step, threshold=threshold, batch_size=batch_size)
+    return align_both(
+        translator,
+        reverse,
+        pairs,
+        how=how or JOINS[-1],
+        step=step,
+        threshold=threshold,
+        batch_size=batch_size,
+    )
 
 
 def align(
@@ -206,9 +240,10 @@ def blocks(
         given = None if target is None else target[:, some]
         done = model.decoder(previous[:, some], state, memory, need_weights=True, given=given)
         state = done.state
+        exact = torch.promote_types(done.weights.dtype, torch.float32)
         yield [
             weights[: max(0, len(e.target) - start), : len(e.source) - 1]
-            for weights, e in zip(done.weights.cpu(), examples, strict=True)
+            for weights, e in zip(done.weights.to(exact).cpu(), examples, strict=True)
         ]
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from luong.seq2seq.model import END, PAD, START
 
+CELLS = 1 << 26  # numbers in the largest tensor of a batch: a quarter of a gigabyte
 _POOL = 64  # batches whose pairs are sorted by length together
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from luong.seq2seq.decoding import Decoding
 from luong.seq2seq.model import UNKNOWN
-from luong.seq2seq.search import Decoding
+from luong.toolkit.choices import DEFAULT_METRICS, METRICS, Lines
 from luong.toolkit.corpus import Pair
 from luong.toolkit.measures import Answer, Measurement, Text, measure
 from luong.toolkit.measures import perplexity as perplexity_of
@@ -15,27 +16,49 @@ from luong.toolkit.vocabulary import SPECIAL, Vocabulary
 
 
 class Evaluation(NamedTuple):
-    """Measures in per cent, over distinct sources with one output each: see `measures.measure`."""
+    """What a model put out for each distinct source, and the measures of that."""
 
-    sources: int
-    wer: float
-    per: float
-    exact: float
-    bleu: float
+    answers: list[Answer]
+    measurements: list[Measurement]
 
 
-def evaluate(translator: Translator, pairs: Sequence[Pair], **options: Any) -> Evaluation:
+def evaluate(
+    translator: Translator,
+    pairs: Sequence[Pair],
+    decoding: Decoding,
+    metrics: Sequence[str] | None = None,
+    *,
+    lines: Lines | None = None,
+    tokenize: str | None = None,
+    lowercase: bool = False,
+    replace_unknown: Mapping[str, str] | None = None,
+    batch_size: int = 256,
+) -> Evaluation:
     """Translate the sources of `pairs` and compare with their targets.
 
-    `options` are those of `answers`.
+    The arguments are those of `Translator.evaluate`.
     """
-    found = answers(translator, pairs, **options)
+    lines = lines or ("sentences" if of_sentences(translator) else "words")
+    if lines not in DEFAULT_METRICS:
+        raise ValueError(f"lines: expected one of {', '.join(DEFAULT_METRICS)}, got {lines!r}")
+    names = DEFAULT_METRICS[lines] if metrics is None else metrics
+    for name in names:
+        if name not in METRICS:
+            raise ValueError(f"metrics: expected some of {', '.join(METRICS)}, got {name!r}")
+    if not pairs:
+        raise ValueError("sources: expected at least one, got none")
+    found = answers(
+        translator, pairs, decoding, replace_unknown=replace_unknown, batch_size=batch_size
+    )
+    sentences = lines == "sentences"
     return Evaluation(
-        len(found),
-        *(
-            measure(name, found, sentences=of_sentences(translator)).of()
-            for name in Evaluation._fields[1:]
-        ),
+        found,
+        [
+            perplexity(translator, pairs, batch_size)
+            if name == "perplexity"
+            else measure(name, found, sentences=sentences, tokenize=tokenize, lowercase=lowercase)
+            for name in names
+        ],
     )
 
 
@@ -47,18 +70,19 @@ def of_sentences(translator: Translator) -> bool:
 def answers(
     translator: Translator,
     pairs: Iterable[Pair],
+    decoding: Decoding | None = None,
     *,
-    beam: int = 1,
-    length_penalty: float = 0.0,
-    **options: Any,
+    replace_unknown: Mapping[str, str] | None = None,
+    batch_size: int = 256,
 ) -> list[Answer]:
-    """What the model puts out for each distinct source of `pairs`, beside all its references.
-
-    `beam` and `length_penalty` are those of `Decoding`, `options` those of `Translator.search`.
-    """
+    """What the model puts out for each distinct source of `pairs`, beside all its references."""
     references = group(translator.target, pairs)
-    decoding = Decoding(beam=beam, length_penalty=length_penalty)
-    found = translator.search(list(references), decoding, **options)
+    found = translator.search(
+        list(references),
+        decoding or Decoding(),
+        replace_unknown=replace_unknown,
+        batch_size=batch_size,
+    )
     texts = [Text(best.text, best.target) for best, *_ in found]
     return beside(translator, references, dict(zip(references, texts, strict=True)))
 

@@ -37,9 +37,14 @@ class Agreement(NamedTuple):
     recall: float
 
 
+def ordered(links: Iterable[Link]) -> list[Link]:
+    """The links in order of the target, those of a target word in order of the source."""
+    return sorted(links, key=lambda link: link[::-1])
+
+
 def write(links: Iterable[Link]) -> str:
     """Pharaoh's format: `0-0 1-2`, source first, positions from 0, in order of the target."""
-    return " ".join(f"{i}-{j}" for i, j in sorted(links, key=lambda link: link[::-1]))
+    return " ".join(f"{i}-{j}" for i, j in ordered(links))
 
 
 def read(line: str, where: str) -> Set[Link]:

@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
+        raise UsageError(message.removeprefix("argument "))
 
 
 class _Help(argparse.HelpFormatter):
@@ -36,7 +36,7 @@ class _Help(argparse.HelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text, taken = action.help or "", action.default
-        quiet = taken is None or taken is False or taken == [] or taken == argparse.SUPPRESS
+        quiet = taken is None or taken is False or taken in ("", [], argparse.SUPPRESS)
         return text if quiet or "default" in text else f"{text} (default: %(default)s)"
 
 

@@ -3,66 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import overload
 
 import torch
 from torch import Tensor
 
 from luong.seq2seq import Seq2Seq
-from luong.seq2seq.model import PAD, UNKNOWN
-from luong.seq2seq.search import Decoding, Hypothesis, decode, mean_log_probs
-from luong.toolkit import batches, forking, weights
-from luong.toolkit.batches import Example
+from luong.seq2seq.model import UNKNOWN
+from luong.seq2seq.search import Decoding, decode
+from luong.toolkit import batches, forking, links, weights
+from luong.toolkit.arguments import pairs_of, strings
+from luong.toolkit.choices import BATCH_SIZE, SOURCE_LENGTH, Lines, Step
 from luong.toolkit.config import Config
 from luong.toolkit.errors import ToolkitError
-from luong.toolkit.places import Places, written
+from luong.toolkit.translation import Score as Score
+from luong.toolkit.translation import Translation as Translation
+from luong.toolkit.translation import translated
 from luong.toolkit.vocabulary import Vocabulary
 
 MAX_SOURCE = 1000  # pieces of a line
 _FILES = ("config.yaml", "source.json", "target.json", "model.safetensors")
-_CELLS = 1 << 26  # numbers in the largest tensor of a batch: a quarter of a gigabyte
-
-
-class Translation(NamedTuple):
-    """What the model made of one line."""
-
-    text: str
-    source: list[str]  # the pieces of the source that were read
-    target: list[str]  # the pieces of the output
-    weights: Tensor  # (target, source): what was attended when each piece was predicted
-    unseen: list[str]  # pieces of the source that training had not seen
-    score: float  # log-probability
-    finished: bool  # False: cut at the length limit
-    dropped: int = 0  # pieces of the source past the longest that is read
-    places: tuple[Places, Places] | None = None  # of the pieces; None: each is a word of its own
-
-    @property
-    def tokens(self) -> list[str]:
-        """The pieces of the output."""
-        return self.target
-
-    @property
-    def alignment(self) -> list[tuple[int, int]]:
-        """(source, target) positions: the word of each piece with that which it attended most.
-
-        Words are those of `str.split`; where a side is read in characters, they are its characters.
-        """
-        links = [(j, i) for i, j in enumerate(strongest(self.weights)) if j is not None]
-        if self.places is None:
-            return links
-        source, target = (side.of for side in self.places)
-        return list(dict.fromkeys((source[j], target[i]) for j, i in links if source and target))
-
-
-class Score(NamedTuple):
-    """How probable a given target is."""
-
-    score: float  # log-probability: the sum of `steps`
-    steps: list[float]  # of each piece of the target, and of its end
 
 
 class Translator:
@@ -79,9 +42,21 @@ class Translator:
         self.source, self.target = source, target
         forking.prepare()
 
+    def __repr__(self) -> str:
+        sizes = [f"{len(self.source):,} source and {len(self.target):,} target symbols"]
+        if len(self.models) > 1:
+            sizes.append(f"an ensemble of {len(self.models)}")
+        return f"<Translator {shape(self.model)}; {'; '.join([*sizes, str(self.device)])}>"
+
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @property
+    def numbers(self) -> int:
+        """About how many numbers a step takes: logits, states and gates. Batches go by it."""
+        sizes = (layer.hidden_size for m in self.models for layer in [*m.decoder.layers][:1])
+        return sum(len(self.target) + 16 * size for size in sizes)
 
     @classmethod
     def load(
@@ -107,45 +82,113 @@ class Translator:
     @overload
     def translate(
         self,
-        lines: Sequence[str],
+        lines: Iterable[str],
         *,
-        beam: int = 1,
+        beam: int | None = None,
         n_best: None = None,
         length_penalty: float = 0.0,
+        no_repeat_ngram: int = 0,
+        min_ratio: float = 0.0,
+        min_extra: int = 0,
+        max_ratio: float = 2.0,
+        max_extra: int = 10,
+        prefix: str = "",
+        replace_unknown: Mapping[str, str] | None = None,
+        sample: bool = False,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
         batch_size: int = 256,
     ) -> list[Translation]: ...
 
     @overload
     def translate(
         self,
-        lines: Sequence[str],
+        lines: Iterable[str],
         *,
-        beam: int = 1,
+        beam: int | None = None,
         n_best: int,
         length_penalty: float = 0.0,
+        no_repeat_ngram: int = 0,
+        min_ratio: float = 0.0,
+        min_extra: int = 0,
+        max_ratio: float = 2.0,
+        max_extra: int = 10,
+        prefix: str = "",
+        replace_unknown: Mapping[str, str] | None = None,
+        sample: bool = False,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
         batch_size: int = 256,
     ) -> list[list[Translation]]: ...
 
     def translate(
         self,
-        lines: Sequence[str],
+        lines: Iterable[str],
         *,
-        beam: int = 1,
+        beam: int | None = None,
         n_best: int | None = None,
         length_penalty: float = 0.0,
+        no_repeat_ngram: int = 0,
+        min_ratio: float = 0.0,
+        min_extra: int = 0,
+        max_ratio: float = 2.0,
+        max_extra: int = 10,
+        prefix: str = "",
+        replace_unknown: Mapping[str, str] | None = None,
+        sample: bool = False,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
         batch_size: int = 256,
     ) -> list[Translation] | list[list[Translation]]:
         """The translation of each line, in order; with `n_best`, a list of the best of each line.
 
-        A blank line gives a blank one. `Decoding` tells what the settings mean, `search` has more.
+        A blank line gives a blank one. The arguments are options of `luong translate`.
+
+        Args:
+            lines: a list of strings.
+            beam: open hypotheses of a line, by default as many as `n_best`; 1 is greedy search.
+            n_best: outputs of a line, best first; with `sample`, the number of those drawn.
+            length_penalty, no_repeat_ngram, min_ratio, min_extra, max_ratio, max_extra: see
+                `Decoding`.
+            prefix: what every output begins with.
+            replace_unknown: put, for each unknown symbol of an output, the source word that it
+                attended most, as it was written, or what this dictionary has for it.
+            sample: draw outputs, instead of searching for the best.
+            temperature, top_k, top_p, seed: of what is drawn; see `Sampling`.
+            batch_size: lines at a time, at most.
+
+        Raises ValueError for a setting out of its range, TypeError for lines that are no list of
+        strings, and `ToolkitError` for a prefix that training has not seen.
         """
-        decoding = Decoding(beam=beam, n_best=n_best or 1, length_penalty=length_penalty)
-        found = self.search(lines, decoding, batch_size=batch_size)
-        return found if n_best else [best for best, *_ in found]
+        decoding = Decoding.of(
+            beam=beam,
+            n_best=n_best,
+            length_penalty=length_penalty,
+            no_repeat_ngram=no_repeat_ngram,
+            min_ratio=min_ratio,
+            min_extra=min_extra,
+            max_ratio=max_ratio,
+            max_extra=max_extra,
+            sample=sample,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+        )
+        found = self.search(
+            lines, decoding, prefix=prefix, replace_unknown=replace_unknown, batch_size=batch_size
+        )
+        return [best for best, *_ in found] if n_best is None else found
 
     def search(
         self,
-        lines: Sequence[str],
+        lines: Iterable[str],
         decoding: Decoding,
         *,
         prefix: str = "",
@@ -156,12 +199,13 @@ class Translator:
     ) -> list[list[Translation]]:
         """The outputs of each line, best first, in the order of the lines.
 
-        prefix: what every output begins with.
-        replace_unknown: put, for each unknown symbol of an output, the source word that it attended
-            most, as it was written, or what this dictionary has for it.
+        prefix, replace_unknown, batch_size: as in `translate`.
         max_source: pieces of a line that are read; the rest is dropped.
         first: the number of the first line, which sampling counts from.
         """
+        lines = strings("lines", lines)
+        BATCH_SIZE.check("batch_size", batch_size)
+        SOURCE_LENGTH.check("max_source", max_source)
         symbols = self.source.encode(lines)
         dropped = [max(0, len(row) - 1 - max_source) for row in symbols]
         symbols = [row[: min(len(row) - 1, max_source)] + row[-1:] for row in symbols]
@@ -170,7 +214,7 @@ class Translator:
         filled.sort(key=lambda i: len(symbols[i]))
         blank = Translation("", [], [], torch.zeros(0, 0, device="cpu"), [], 0.0, True)
         results = [[blank]] * len(lines)
-        for chunk in _chunks(filled, symbols, decoding, batch_size):
+        for chunk in _chunks(filled, symbols, decoding, batch_size, self.numbers):
             source, lengths = (
                 x.to(self.device) for x in batches.sources([symbols[i] for i in chunk])
             )
@@ -183,34 +227,104 @@ class Translator:
                 numbers=[first + i for i in chunk],
             )
             for i, hypotheses in zip(chunk, outputs, strict=True):
+                line, read, rest = lines[i], symbols[i], dropped[i]
                 results[i] = [
-                    self._translation(lines[i], symbols[i], dropped[i], found, replace_unknown)
+                    translated(line, read, rest, found, self.source, self.target, replace_unknown)
                     for found in hypotheses
                 ]
         return results
 
-    @torch.inference_mode()
     def score(
-        self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 256
+        self, sources: Iterable[str], targets: Iterable[str], *, batch_size: int = 256
     ) -> list[Score]:
         """The log-probability of each target, given its source."""
-        sides = (self.source.encode(sources), self.target.encode(targets))
-        examples = [Example(*pair) for pair in zip(*sides, strict=True)]
-        order = sorted(range(len(examples)), key=lambda i: len(examples[i].target))
-        scores = dict[int, Score]()
-        while order:
-            longest = len(examples[order[-1]].target) * len(self.target)
-            size = min(batch_size, max(1, _CELLS // longest))
-            order, chunk = order[:-size], order[-size:]
-            batch = batches.collate([examples[i] for i in chunk]).to(self.device)
-            log_probs = mean_log_probs(
-                [model(batch.source, batch.lengths, batch.previous) for model in self.models]
-            )
-            steps = log_probs.gather(-1, batch.target[..., None]).squeeze(-1).double()
-            for i, row, target in zip(chunk, steps.tolist(), batch.target.tolist(), strict=True):
-                kept = [step for step, symbol in zip(row, target, strict=True) if symbol != PAD]
-                scores[i] = Score(sum(kept), kept)
-        return [scores[i] for i in range(len(examples))]
+        from luong.toolkit import scoring
+
+        return scoring.score(self, pairs_of(sources, targets), batch_size=batch_size)
+
+    def align(
+        self,
+        sources: Iterable[str],
+        targets: Iterable[str],
+        *,
+        step: Step = "predicted",
+        threshold: float | None = None,
+        reverse: Translator | None = None,
+        join: str | None = None,
+        batch_size: int = 64,
+    ) -> list[list[tuple[int, int]]]:
+        """The links (source, target) of each pair, from 0, ordered by target, as `luong align` has.
+
+        Args:
+            sources, targets: lists of strings of the same length.
+            step: whose weights a target word gets, one of `choices.STEPS`.
+            threshold: link all source words of at least this weight, above 0, up to 1; None: the
+                one of largest weight.
+            reverse: a model of the other direction, to join with.
+            join: how to join, one of `links.WAYS`; the default is "grow-diag-final-and".
+            batch_size: pairs at a time, at most.
+        """
+        from luong.toolkit import aligning
+
+        pairs = pairs_of(sources, targets)
+        found = aligning.links_of(
+            self,
+            pairs,
+            reverse=reverse,
+            how=join,
+            step=step,
+            threshold=threshold,
+            batch_size=batch_size,
+        )
+        return [links.ordered(each) for each in found]
+
+    def evaluate(
+        self,
+        sources: Iterable[str],
+        targets: Iterable[str],
+        *,
+        metrics: Iterable[str] | None = None,
+        lines: Lines | None = None,
+        tokenize: str | None = None,
+        lowercase: bool = False,
+        beam: int = 1,
+        length_penalty: float = 0.0,
+        no_repeat_ngram: int = 0,
+        replace_unknown: Mapping[str, str] | None = None,
+        batch_size: int = 256,
+    ) -> dict[str, float]:
+        """Translate each distinct source and measure the outputs, as `luong evaluate` does.
+
+        Args:
+            sources, targets: lists of strings of the same length; the targets of equal sources
+                are references of one, and the closest counts.
+            metrics: names among `choices.METRICS`. The default depends on `lines`: wer and per, or
+                bleu, chrf and ter.
+            lines: what a source is, "words" or "sentences"; None: as the model reads them.
+            tokenize: sacreBLEU's tokenizer, for bleu; None: 13a.
+            lowercase: bleu, chrf and ter without regard to case.
+            beam, length_penalty, no_repeat_ngram, replace_unknown, batch_size: as in `translate`.
+
+        Returns the value of each measure; all but bleu, chrf, ter and perplexity are in per cent.
+        """
+        from luong.toolkit import evaluating
+
+        pairs = pairs_of(sources, targets)
+        decoding = Decoding.of(
+            beam=beam, length_penalty=length_penalty, no_repeat_ngram=no_repeat_ngram
+        )
+        found = evaluating.evaluate(
+            self,
+            pairs,
+            decoding,
+            None if metrics is None else strings("metrics", metrics),
+            lines=lines,
+            tokenize=tokenize,
+            lowercase=lowercase,
+            replace_unknown=replace_unknown,
+            batch_size=batch_size,
+        )
+        return {measurement.name: measurement.of() for measurement in found.measurements}
 
     def _forced(self, prefix: str) -> Tensor:
         """The symbols of a prefix (1, any)."""
@@ -221,77 +335,19 @@ class Translator:
             raise ToolkitError(f"prefix: never seen in training: {unseen}")
         return torch.tensor([row[:-1]], dtype=torch.long, device=self.device)
 
-    def _translation(
-        self,
-        line: str,
-        symbols: list[int],
-        dropped: int,
-        found: Hypothesis,
-        replace_unknown: Mapping[str, str] | None,
-    ) -> Translation:
-        pieces = self.source.split(line)[: len(symbols) - 1]
-        (places,) = self.source.places([line])
-        target = [self.target.names[symbol] for symbol in found.symbols]
-        text = self.target.decode(found.symbols)
-        if replace_unknown is not None and UNKNOWN in found.symbols:
-            target = self._replaced(line, places, target, found, replace_unknown)
-            text = self.target.join(target)
-        return Translation(
-            text=text,
-            source=pieces,
-            target=target,
-            weights=found.weights,
-            unseen=[piece for piece, s in zip(pieces, symbols, strict=False) if s == UNKNOWN],
-            score=found.score,
-            finished=found.finished,
-            dropped=dropped,
-            places=(places, self.target.places_of(target)),
-        )
-
-    def _replaced(
-        self,
-        line: str,
-        places: Places,
-        target: list[str],
-        found: Hypothesis,
-        dictionary: Mapping[str, str],
-    ) -> list[str]:
-        """`target` with source words, as they were written, for what is unknown."""
-        words = written(line, places, characters=self.source.reads_characters)
-        raw = [None if j is None else words[j] for j in strongest(found.weights)]
-        return [
-            piece if word is None or symbol != UNKNOWN else dictionary.get(word, word)
-            for word, symbol, piece in zip(raw, found.symbols, target, strict=True)
-        ]
-
-
-def strongest(weights: Tensor) -> list[int | None]:
-    """The position of largest weight in each row of `weights` (n, m); None in a row of zeros."""
-    if not weights.shape[1]:
-        return [None] * len(weights)
-    best = weights.max(1)
-    return [
-        j if weight > 0 else None
-        for weight, j in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-    ]
-
-
-def default_device() -> str:
-    """The GPU of this process where there is one, else the CPU."""
-    if not torch.cuda.is_available():
-        return "cpu"
-    return f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
-
 
 def _chunks(
-    order: list[int], symbols: Sequence[list[int]], decoding: Decoding, batch_size: int
+    order: list[int], symbols: Sequence[list[int]], decoding: Decoding, size: int, numbers: int
 ) -> Iterator[list[int]]:
-    """Batches of lines in this order, of bounded memory: the weights of all steps are its most."""
+    """Batches of lines in this order, of at most `size` lines and of bounded memory.
+
+    A hypothesis takes the weights of all its steps, and `numbers` more.
+    """
     while order:
         m = len(symbols[order[-1]])
-        cells = m * (decoding.max_ratio * m + decoding.max_extra) * decoding.width
-        size = min(batch_size, max(1, int(_CELLS // cells)))
-        order, chunk = order[:-size], order[-size:]
+        cells = max(m * decoding.limit(m), numbers) * decoding.width
+        count = min(size, max(1, batches.CELLS // cells))
+        order, chunk = order[:-count], order[-count:]
         yield chunk
 
 
@@ -311,6 +367,15 @@ def _load_model(folder: Path, source: Vocabulary, target: Vocabulary) -> Seq2Seq
         model = build_model(config, source, target)
     weights.load(folder / "model.safetensors", model, weights.meaning(config, source, target))
     return model
+
+
+def shape(model: Seq2Seq) -> str:
+    """The kind and the sizes of a model, in a line."""
+    attention, layers = model.decoder.attention, [*model.decoder.layers]
+    score = type(attention.score).__name__ if model.attends else "no attention"
+    window = "" if attention.window is None else f", {type(attention.window).__name__}"
+    cell, size = type(layers[0]).__name__, layers[0].hidden_size
+    return f"{score}{window}; {cell} {len(model.encoder.layers)}+{len(layers)} x {size}"
 
 
 def build_model(config: Config, source: Sized, target: Sized) -> Seq2Seq:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from luong.toolkit import terminal
-from luong.toolkit.errors import UsageError
+from luong.toolkit.choices import COUNT, SHOWN
+from luong.toolkit.verbs.options import add_number
 
 if TYPE_CHECKING:
     from luong.toolkit.checking import Overlap, Report
@@ -29,19 +30,18 @@ def run(argv: Sequence[str]) -> None:
         "together; or a recipe, for its train, dev and test. A file may be compressed by gzip, "
         "or a pipe",
     )
-    parser.add_argument(
-        "--max-length", type=int, help="longest side of a pair, in characters (default: 5000)"
+    add_number(
+        parser.add_argument,
+        "--max-length",
+        COUNT,
+        "longest side of a pair, in characters",
+        unset=5000,
     )
-    parser.add_argument(
-        "--limit", type=int, default=20, help="most bad lines shown of a corpus (default: 20)"
+    add_number(
+        parser.add_argument, "--limit", SHOWN, "most bad lines shown of a corpus", default=20
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_intermixed_args(list(argv))
-    if arguments.max_length is not None and arguments.max_length < 1:
-        raise UsageError(f"--max-length: expected at least 1, got {arguments.max_length}")
-    if arguments.limit < 0:
-        raise UsageError(f"--limit: expected 0 or more, got {arguments.limit}")
-
     from luong.toolkit import checking
 
     reports, hashes = [], []

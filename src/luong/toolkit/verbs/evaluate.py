@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import json
-import math
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-from luong.toolkit import terminal
+from luong.toolkit import streams, terminal
+from luong.toolkit.choices import (
+    BASE,
+    BUCKETS,
+    DEFAULT_METRICS,
+    METRICS,
+    SAMPLES,
+    SCORES,
+    SEED,
+    Lines,
+)
 from luong.toolkit.errors import ToolkitError, UsageError
-from luong.toolkit.verbs.translate import add_model, add_unknown, check_positive, dictionary, load
+from luong.toolkit.streams import Process
+from luong.toolkit.verbs import options
 
 if TYPE_CHECKING:
     from luong.toolkit.corpus import Pair
     from luong.toolkit.measures import Answer, Bucket, Measurement
 
-# with a per cent sign, or without
-NAMES = {"wer": "WER", "per": "PER", "cer": "CER", "exact": "exact"}
-PLAIN = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "perplexity": "perplexity"}
-DEFAULTS = {"words": "wer,per", "sentences": "bleu,chrf,ter"}
+_SEARCH = ("beam", "length_penalty", "no_repeat_ngram")
 
 
 def run(argv: Sequence[str]) -> None:
     """luong evaluate MODEL | --hypotheses FILE --target FILE | --alignments FILE --gold FILE"""
     arguments = _parser().parse_args(list(argv))
-    arguments.target = [Path(name) for name in arguments.target or ()]
-    check_positive(arguments, "beam", "by_length", "bootstrap", "batch_size")
-    penalty = arguments.length_penalty
-    if penalty is not None and not 0 <= penalty < math.inf:
-        raise UsageError(f"--length-penalty: expected 0 or more, finite, got {penalty:g}")
     if arguments.gold or arguments.alignments:
         _alignments(arguments)
     else:
@@ -44,29 +47,47 @@ def _parser() -> ArgumentParser:
         "elsewhere (--hypotheses). Lines with the same source are references of one: the closest "
         "counts. With --gold, the alignment error rate of a model, or of --alignments.",
     )
-    add_model(parser, nargs="?")
+    options.add_model(parser, nargs="?")
     add = parser.add_argument
     add("--data", help="a corpus as in a recipe; the default is the recipe's test")
     add("--source", type=Path, help="a file of sources, one a line")
     add(
-        "--target", action="append", default=[], help="a file of targets; again for more references"
+        "--target",
+        type=Path,
+        action="append",
+        default=[],
+        help="a file of targets; again for more references",
     )
     add("--hypotheses", type=Path, help="a file of outputs to measure; no model is needed")
-    add("--metrics", help=f"some of {','.join(NAMES | PLAIN)}; or all")
-    add("--lines", choices=("words", "sentences"), help="what a source is, and so what WER means")
+    add("--output", type=Path, help="a file to write outputs to, a line for each source, in order")
+    add("--metrics", type=_metrics, help=f"some of {','.join(METRICS)}; or all")
+    add("--lines", choices=tuple(DEFAULT_METRICS), help="what a source is, and so what WER means")
     add("--tokenize", help="sacreBLEU's tokenizer, for BLEU; the default is 13a")
     add("--lowercase", action="store_true", help="BLEU, chrF and TER without regard to case")
-    add("--beam", type=int, help="beam width; the default is that of luong translate")
-    add("--length-penalty", type=float, help="as that of luong translate")
-    add_unknown(parser)
-    add("--by-length", type=int, metavar="N", help="break down by source length, in N ranges")
-    add("--bootstrap", type=int, metavar="N", help="95 %% confidence intervals from N samples")
-    add("--seed", type=int, default=1, help="of the bootstrap")
-    add("--gold", type=Path, help="a file of gold links: i-j is sure, ipj possible")
-    add("--gold-base", type=int, choices=(0, 1), default=0, help="where its positions start")
-    add("--alignments", type=Path, help="a file of links i-j, as luong align writes it")
     add("--json", action="store_true", help="print JSON")
+    options.add_number(add, "--by-length", BUCKETS, "break down by source length, in N ranges")
+    options.add_number(
+        add, "--bootstrap", SAMPLES, "95 %% confidence intervals from N samples of the sources"
+    )
+    options.add_number(add, "--seed", SEED, "of the bootstrap", default=1)
+    options.add_ensemble(parser)
+    options.add_computing(parser)
+    options.add_unknown(parser)
+    options.add_settings(parser.add_argument_group("search").add_argument, *_SEARCH)
+    add = parser.add_argument_group("alignments").add_argument
+    add("--gold", type=Path, help="a file of gold links: i-j is sure, ipj possible")
+    options.add_number(add, "--gold-base", BASE, "where its positions start", default=0)
+    add("--alignments", type=Path, help="a file of links i-j, as luong align writes it")
     return parser
+
+
+def _metrics(text: str) -> list[str]:
+    """The names that --metrics lists."""
+    names = list(METRICS) if text == "all" else text.split(",")
+    for name in names:
+        if name not in METRICS:
+            raise ArgumentTypeError(f"expected some of {','.join(METRICS)}, or all; got {name!r}")
+    return names
 
 
 def _alignments(arguments: Namespace) -> None:
@@ -76,6 +97,8 @@ def _alignments(arguments: Namespace) -> None:
         raise UsageError("to align, a model needs --source FILE --target FILE")
     if arguments.ensemble:
         raise UsageError("--ensemble: alignments are those of one model")
+    if arguments.output:
+        raise UsageError("--output holds translations; luong align writes links")
 
     from luong.toolkit import links
     from luong.toolkit.corpus import lines
@@ -87,7 +110,7 @@ def _alignments(arguments: Namespace) -> None:
         from luong.toolkit import aligning
 
         name, pairs = str(arguments.source), aligning.read(arguments.source, arguments.target[0])
-        found = [*aligning.align(load(arguments), pairs)]
+        found = [*aligning.align(options.load(arguments), pairs)]
     gold = [
         links.read_gold(line, f"{arguments.gold}:{number}", arguments.gold_base)
         for number, line in enumerate(lines(arguments.gold), 1)
@@ -121,9 +144,11 @@ def _outputs(arguments: Namespace) -> None:
 def _given(arguments: Namespace) -> tuple[str, list[Answer], list[Measurement]]:
     if arguments.model or arguments.data or not arguments.target:
         raise UsageError("--hypotheses are measured against --target, without a model")
+    if arguments.output:
+        raise UsageError("--output: there are no new outputs to write, only --hypotheses")
 
     from luong.toolkit.corpus import lines
-    from luong.toolkit.measures import given
+    from luong.toolkit.measures import given, measure
 
     files = {str(path): list(lines(path)) for path in arguments.target}
     outputs = list(lines(arguments.hypotheses))
@@ -137,9 +162,21 @@ def _given(arguments: Namespace) -> tuple[str, list[Answer], list[Measurement]]:
     if not outputs:
         raise ToolkitError(f"{arguments.hypotheses}: no lines in it")
     found = given(outputs, [*zip(*files.values(), strict=True)], sources)
-    kind = arguments.lines or "sentences"
-    names = _chosen(arguments.metrics or DEFAULTS[kind], [*NAMES, *PLAIN][:-1])
-    return str(arguments.hypotheses), found, _measured(arguments, names, found, kind)
+    lines_are: Lines = arguments.lines or "sentences"
+    names = arguments.metrics or DEFAULT_METRICS[lines_are]
+    if "perplexity" in names:
+        raise UsageError("--metrics: perplexity needs a model")
+    measurements = [
+        measure(
+            name,
+            found,
+            sentences=lines_are == "sentences",
+            tokenize=arguments.tokenize,
+            lowercase=arguments.lowercase,
+        )
+        for name in names
+    ]
+    return str(arguments.hypotheses), found, measurements
 
 
 def _translated(arguments: Namespace) -> tuple[str, list[Answer], list[Measurement]]:
@@ -150,52 +187,56 @@ def _translated(arguments: Namespace) -> tuple[str, list[Answer], list[Measureme
     if arguments.source and arguments.data:
         raise UsageError("give --data, or --source and --target")
 
+    inputs = (arguments.source, *arguments.target, arguments.dictionary)
+    options.check_output(arguments.output, *inputs)
+    decoding = options.decoding(arguments, *_SEARCH)
+    replace_unknown = options.dictionary(arguments)
+    device = options.find_device(arguments)
+    data, pairs, count = _pairs(arguments)
+
     from luong.toolkit import evaluating
 
-    options = {"replace_unknown": dictionary(arguments), "batch_size": arguments.batch_size}
-    search = {name: getattr(arguments, name) for name in ("beam", "length_penalty")}
-    options |= {name: value for name, value in search.items() if value is not None}
-    translator = load(arguments)
-    kind = arguments.lines or ("sentences" if evaluating.of_sentences(translator) else "words")
-    names = _chosen(arguments.metrics or DEFAULTS[kind], [*NAMES, *PLAIN])
-    data, pairs = _pairs(arguments)
-    found = evaluating.answers(translator, pairs, **options)
-    measurements = _measured(arguments, [n for n in names if n != "perplexity"], found, kind)
-    if "perplexity" in names:
-        measurements.append(evaluating.perplexity(translator, pairs, arguments.batch_size))
-    return data, found, measurements
+    translator = options.load_on(device, arguments, arguments.model, *arguments.ensemble)
+    with _output(arguments.output) as file:
+        found = evaluating.evaluate(
+            translator,
+            pairs,
+            decoding,
+            arguments.metrics,
+            lines=arguments.lines,
+            tokenize=arguments.tokenize,
+            lowercase=arguments.lowercase,
+            replace_unknown=replace_unknown,
+            batch_size=arguments.batch_size,
+        )
+        if file:
+            outputs = {answer.source.line: answer.output.line for answer in found.answers}
+            for pair in pairs[:count]:
+                print(outputs[pair.source], file=file)
+    return data, found.answers, found.measurements
 
 
-def _pairs(arguments: Namespace) -> tuple[str, list[Pair]]:
-    """The name of the corpus, and the corpus."""
+def _output(path: Path | None) -> AbstractContextManager[TextIO | None]:
+    return streams.joined(path, Process(0, 1)) if path else nullcontext()
+
+
+def _pairs(arguments: Namespace) -> tuple[str, list[Pair], int]:
+    """The name of the corpus, its pairs, and how many of the first hold all sources in order."""
     from luong.toolkit import corpus
-    from luong.toolkit.config import Config
 
     if arguments.source:
         files = [corpus.read_parallel(arguments.source, target) for target in arguments.target]
         name = ", ".join(map(str, [arguments.source, *arguments.target]))
-        return name, [pair for file in files for pair in file]
-    data: str | None = arguments.data or Config.of_run(arguments.model).data.test
+        return name, [pair for file in files for pair in file], len(files[0])
+    data = arguments.data
+    if data is None:
+        from luong.toolkit.config import Config
+
+        data = Config.of_run(arguments.model).data.test
     if data is None:
         raise UsageError("the recipe names no test corpus: give --data")
-    return data, list(corpus.read(data))
-
-
-def _measured(
-    arguments: Namespace, names: Sequence[str], found: Sequence[Answer], kind: str
-) -> list[Measurement]:
-    from luong.toolkit.measures import measure
-
-    options = {"tokenize": arguments.tokenize, "lowercase": arguments.lowercase}
-    return [measure(name, found, sentences=kind == "sentences", **options) for name in names]
-
-
-def _chosen(text: str, known: Sequence[str]) -> list[str]:
-    names = list(known) if text == "all" else text.split(",")
-    for name in names:
-        if name not in known:
-            raise UsageError(f"--metrics: expected some of {','.join(known)}; got {name!r}")
-    return names
+    pairs = list(corpus.read(data))
+    return data, pairs, len(pairs)
 
 
 def _check_counts(counts: dict[str, int]) -> None:
@@ -214,20 +255,20 @@ def _print(
     intervals: dict[str, tuple[float, float]],
 ) -> None:
     print(f"{name}: {sources:,} sources")
-    print("   ".join(f"{(NAMES | PLAIN)[m.name]} {_number(m, m.of())}" for m in measurements))
+    print("   ".join(f"{METRICS[m.name]} {_number(m, m.of())}" for m in measurements))
     for m in measurements:
         if m.name in intervals:
             low, high = (_number(m, value) for value in intervals[m.name])
-            print(f"{(NAMES | PLAIN)[m.name]}: 95 % confidence from {low} to {high}")
+            print(f"{METRICS[m.name]}: 95 % confidence from {low} to {high}")
     for m in measurements:
         if m.signature:
-            print(f"{PLAIN[m.name]}: {m.signature}")
+            print(f"{METRICS[m.name]}: {m.signature}")
     if buckets:
         _print_table(measurements, buckets)
 
 
 def _print_table(measurements: Sequence[Measurement], buckets: Sequence[Bucket]) -> None:
-    rows = [["source length", "sources", *((NAMES | PLAIN)[m.name] for m in measurements)]]
+    rows = [["source length", "sources", *(METRICS[m.name] for m in measurements)]]
     for b in buckets:
         scores = [_number(m, m.of(b.rows)) for m in measurements]
         rows.append([f"{b.shortest} to {b.longest}", f"{b.rows.sum():,}", *scores])
@@ -237,7 +278,7 @@ def _print_table(measurements: Sequence[Measurement], buckets: Sequence[Bucket])
 
 
 def _number(measurement: Measurement, value: float) -> str:
-    return f"{value:.2f}" if measurement.name in PLAIN else f"{value:.2f} %"
+    return f"{value:.2f}" if measurement.name in SCORES else f"{value:.2f} %"
 
 
 def _print_json(

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from luong.seq2seq.decoding import RANGES
 from luong.toolkit import terminal
+from luong.toolkit.choices import COLUMNS, STEPS
 from luong.toolkit.errors import ToolkitError, UsageError
-from luong.toolkit.verbs.translate import check_positive
+from luong.toolkit.verbs import options
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,24 +47,25 @@ def _parser() -> ArgumentParser:
     add("text", nargs="*", help="what to translate; several make a sheet")
     add("--input", type=Path, help="a file of lines to translate, for a sheet")
     add("--target", help="draw this translation of TEXT instead of the model's own")
-    add("--n-best", type=int, metavar="N", help="a sheet of the N best translations of TEXT")
-    add("--beam", type=int, help="beam width; the default is that of luong translate, or N")
+    options.add_number(
+        add, "--n-best", RANGES["n_best"], "a sheet of the N best translations of TEXT"
+    )
+    options.add_settings(add, "beam")
     add(
         "--step",
-        choices=("predicted", "posterior", "read", "paper"),
-        default="predicted",
+        choices=STEPS,
+        default=STEPS[0],
         help="whose weights a row shows: those of the step that predicted the symbol; posterior: "
         "the same once the symbol is known; those of the step that read it; paper: read, where the "
         "score is not location",
     )
-    add("--columns", type=int, help="of a sheet; the default makes it about square")
+    options.add_number(add, "--columns", COLUMNS, "of a sheet; the default makes it about square")
     add("--curves", action="store_true", help="draw the run's metrics.csv")
     add("--out", type=Path, help="PNG, SVG or PDF; the default is TEXT.png, or one that fits")
     return parser
 
 
 def _check(arguments: Namespace) -> None:
-    check_positive(arguments, "n_best", "beam", "columns")
     if bool(arguments.text) + bool(arguments.input) + arguments.curves != 1:
         raise UsageError("what to draw: give one of TEXT, --input and --curves")
     if (arguments.target is not None or arguments.n_best) and len(arguments.text) != 1:
@@ -127,12 +130,7 @@ def _translated(translator: Translator, arguments: Namespace) -> tuple[list[Pict
     else:
         texts = [terminal.checked(text) for text in arguments.text]
         names = [repr(text) for text in texts]
-    options: dict[str, Any] = {}
-    if arguments.beam or arguments.n_best:
-        options["beam"] = max(arguments.beam or 1, arguments.n_best or 1)
-    if arguments.n_best:
-        options["n_best"] = arguments.n_best
-    found: list[Any] = translator.translate(texts, **options)
+    found: list[Any] = translator.translate(texts, beam=arguments.beam, n_best=arguments.n_best)
     titles: list[str] = []
     if arguments.n_best:
         (found,) = found

@@ -9,9 +9,9 @@ from itertools import islice
 from pathlib import Path
 
 from luong.toolkit import terminal
-from luong.toolkit.verbs.translate import add_model, check_positive, load
+from luong.toolkit.verbs import options
 
-_POOL = 64  # batches that are read ahead, so that pairs of similar length go together
+_POOL = 16_384  # pairs that are read ahead, so that those of similar length go together
 
 
 def run(argv: Sequence[str]) -> None:
@@ -21,19 +21,20 @@ def run(argv: Sequence[str]) -> None:
         "The natural logarithm of the probability of each target given its source: a line a pair, "
         "in order, and on stderr the perplexity per target symbol, ends of sentence included.",
     )
-    add_model(parser)
+    options.add_model(parser)
     parser.add_argument("--source", type=Path, required=True, help="a file of sources, one a line")
     parser.add_argument("--target", type=Path, required=True, help="a file of their targets")
     parser.add_argument("--json", action="store_true", help="print JSON, symbol by symbol")
+    options.add_ensemble(parser)
+    options.add_computing(parser)
     arguments = parser.parse_args(list(argv))
-    check_positive(arguments, "batch_size")
 
     from luong.toolkit import corpus
 
     pairs = iter(corpus.read_parallel(arguments.source, arguments.target))
-    translator = load(arguments)
+    translator = options.load(arguments)
     total, symbols, count = 0.0, 0, 0
-    while pool := list(islice(pairs, _POOL * arguments.batch_size)):
+    while pool := list(islice(pairs, _POOL)):
         sources, targets = zip(*pool, strict=True)
         scores = translator.score(sources, targets, batch_size=arguments.batch_size)
         for target, score in zip(targets, scores, strict=True):

@@ -1,0 +1,30 @@
+"""Where a model computes."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+
+def find_device(name: str | torch.device | None) -> torch.device:
+    """The device of that name, once it has computed something; for None the default one.
+
+    Raises ValueError where there is no such device.
+    """
+    try:
+        device = torch.device(default_device() if name is None else name)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, ImportError) as error:  # torch raises all three
+        raise ValueError(
+            "device: expected cpu, or a GPU that PyTorch finds here, such as cuda or cuda:1; "
+            f"got {str(name)!r}"
+        ) from error
+    return device
+
+
+def default_device() -> str:
+    """The GPU of this process where there is one, else the CPU."""
+    if not torch.cuda.is_available():
+        return "cpu"
+    return f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
