@@ -111,6 +111,7 @@ def add_ensemble(parser: ArgumentParser) -> None:
     """Add the option for models that predict together."""
     parser.add_argument(
         "--ensemble",
+        type=Path,
         action="append",
         default=[],
         metavar="MODEL",
@@ -136,7 +137,7 @@ def add_unknown(parser: ArgumentParser) -> None:
 def load(arguments: Namespace) -> Translator:
     """The model of `add_model`, or the ensemble, as `add_computing` has it."""
     device = find_device(arguments)  # before a model is read
-    return load_on(device, arguments, arguments.model, *map(Path, arguments.ensemble))
+    return load_on(device, arguments, arguments.model, *arguments.ensemble)
 
 
 def find_device(arguments: Namespace) -> torch.device:
