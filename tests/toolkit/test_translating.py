@@ -264,7 +264,6 @@ def test_the_beam_is_as_wide_as_the_number_of_outputs(translator: Translator) ->
 
 def test_unknown_is_scored_as_any_symbol() -> None:
     translator = unknowing()
-    translator.model.double()
     (score,) = translator.score(["the cat"], ["le <unk> perroquet"])
     symbols = translator.target.encode(["le q q"])[0]
     assert symbols[1] == UNKNOWN
