@@ -48,7 +48,7 @@ def test_equals_einsum(backend, w, d):
 @pytest.mark.parametrize("backend", ["numba", "torch"])
 def test_spread_equals_einsum(backend, w, d):
     weights, query, _, index = inputs(w=w, d=d)
-    found = band.apply(band._Spread, weights, query, index[..., 0], 11, backend)
+    found = band.apply(band._Product, "spread", weights, query, index[..., 0], 11, backend)
     assert_near(found, torch.einsum("bik,bid,bikj->bjd", weights, query, meets(index, 11)))
 
 
@@ -81,7 +81,9 @@ def test_each_is_the_derivative_of_the_others(backend, check):
         assert check(lambda q, x: band.dots(q, x, index), (query, x))
         assert check(lambda a, x: band.sums(a, x, index), (weights, x))
     first = index[..., 0]
-    assert check(lambda a, r: band.apply(band._Spread, a, r, first, 5, backend), (weights, query))
+    assert check(
+        lambda a, r: band.apply(band._Product, "spread", a, r, first, 5, backend), (weights, query)
+    )
 
 
 @pytest.mark.parametrize("of", [0, 1])

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
 
 def shape(tensor: Tensor) -> str:
     """The shape as people write it: `(2, 3)`."""
@@ -24,15 +26,18 @@ def floating(**tensors: Tensor) -> list[Tensor]:
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
-        if not tensor.is_floating_point():
-            raise TypeError(f"{name}: expected a floating-point tensor, got {tensor.dtype}")
+        if tensor.dtype not in _DTYPES:
+            kind = "a floating-point tensor"
+            if tensor.is_floating_point():  # float8, and smaller
+                kind = "float32, bfloat16, float16 or float64"
+            raise TypeError(f"{name}: expected {kind}, got {tensor.dtype}")
         if tensor.device != first.device:
             raise ValueError(
                 f"{name}: expected device {first.device} like {like}, got {tensor.device}"
             )
         if tensor.dtype != first.dtype:
             mixed = name
-    if torch.is_autocast_enabled(first.device.type):
+    if autocast(first):
         low = torch.get_autocast_dtype(first.device.type)
         return [t if t.dtype == torch.float64 else t.to(low) for t in tensors.values()]
     if mixed is not None:
@@ -41,6 +46,11 @@ def floating(**tensors: Tensor) -> list[Tensor]:
             "(dtypes may differ under torch.autocast only)"
         )
     return list(tensors.values())
+
+
+def autocast(tensor: Tensor) -> bool:
+    """Whether operations on tensors like this one are cast; "meta" is no type of torch.autocast."""
+    return tensor.device.type != "meta" and torch.is_autocast_enabled(tensor.device.type)
 
 
 def rows(name: str, tensor: Tensor, dimensions: str) -> None:

@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from luong import _check
+
 
 def uniform(*shape: int) -> nn.Parameter:
     """Uniform in ±1/√(last size), as PyTorch's Linear starts."""
@@ -15,7 +17,7 @@ def uniform(*shape: int) -> nn.Parameter:
 
 def like(name: str, x: Tensor, weight: Tensor) -> Tensor:
     """`weight`, checked to be on the device and of the dtype of its input."""
-    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+    if x.dtype != weight.dtype and not _check.autocast(x):
         raise TypeError(
             f"{name}: expected {weight.dtype} like the module's weights, got {x.dtype} "
             "(dtypes may differ under torch.autocast only)"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -21,8 +24,14 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     """left @ right; for half types with inputs and sums in float32, also under autocast."""
     if left.dtype not in HALF and right.dtype not in HALF:
         return left @ right
-    with torch.autocast(left.device.type, enabled=False):
+    with uncast(left):
         return left.float() @ right.float()
+
+
+def uncast(x: Tensor) -> AbstractContextManager[Any]:
+    """No autocast, for operations on tensors like x."""
+    off = _check.autocast(x)
+    return torch.autocast(x.device.type, enabled=False) if off else nullcontext()
 
 
 def attend(

@@ -9,13 +9,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-_HAS_NUMBA = find_spec("numba") is not None
+from luong.kernels import torch_private
 
 
 class Backend(NamedTuple):
@@ -29,8 +28,8 @@ def choose(operator: str, backend: str | None, tensors: Sequence[Tensor]) -> str
     """The name of the backend that computes `operator` on `tensors`."""
     backends = BACKENDS[operator]
     if backend is None:
-        if not _HAS_NUMBA and not torch.compiler.is_compiling():
-            _warn_once()
+        if not torch.compiler.is_compiling() and (missing := _no_numba()):
+            _warn_once(missing)
         return next(each.name for each in backends if not each.reasons(tensors))
     for each in backends:
         if each.name == backend:
@@ -44,10 +43,8 @@ def choose(operator: str, backend: str | None, tensors: Sequence[Tensor]) -> str
 
 
 @cache
-def _warn_once() -> None:
-    warnings.warn(
-        "numba is not installed: additive and local attention will be slower", stacklevel=1
-    )
+def _warn_once(missing: str) -> None:
+    warnings.warn(f"{missing}: additive and local attention will be slower", stacklevel=1)
 
 
 def explain(operator: str, *tensors: Tensor) -> dict[str, list[str]]:
@@ -61,13 +58,49 @@ def explain(operator: str, *tensors: Tensor) -> dict[str, list[str]]:
     return {backend.name: backend.reasons(tensors) for backend in BACKENDS[operator]}
 
 
+def forward_mode() -> bool:
+    """Whether a derivative is under way that only the plain formula has. (Compilers take it.)"""
+    return not torch.compiler.is_compiling() and torch_private.forward_mode()
+
+
+def transformed(*grads: Tensor) -> bool:
+    """Whether torch.func or forward mode is at work, or one of `grads` is many gradients in one."""
+    return (
+        torch_private.functorch()
+        or torch_private.forward_mode()
+        or any(map(torch_private.batched, grads))
+    )
+
+
+def plain_backward(grad: Tensor) -> bool:
+    """Whether a backward pass is to be the plain formula's, that is, PyTorch's own operations.
+
+    It is where that pass is differentiated or transformed itself.
+    """
+    return torch.is_grad_enabled() or transformed(grad)
+
+
 def _numba(tensors: Sequence[Tensor], compiled: bool = True) -> list[str]:
     reasons = []
     if any(x.device.type != "cpu" for x in tensors):
         reasons.append("it computes on the CPU alone")
-    elif not _HAS_NUMBA:
-        reasons.append("numba cannot be imported")
+    elif missing := _no_numba():
+        reasons.append(missing)
     return reasons + _hidden(tensors, compiled)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@cache
+def _no_numba() -> str:
+    """Why there is no numba to compile with; empty where there is."""
+    try:
+        import numba
+    except ModuleNotFoundError:
+        return "numba is not installed"
+    except Exception as error:  # as where it does not fit numpy
+        return f"numba cannot be imported ({error})"
+    off: bool = numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+    return "NUMBA_DISABLE_JIT switches its compiler off" if off else ""
 
 
 def _torch(tensors: Sequence[Tensor]) -> list[str]:
@@ -75,17 +108,24 @@ def _torch(tensors: Sequence[Tensor]) -> list[str]:
 
 
 def _hidden(tensors: Sequence[Tensor], compiled: bool) -> list[str]:
-    """Where there are no numbers to work on."""
+    """Where there are no numbers to work on, or what is done with them would go unseen."""
     if torch.compiler.is_exporting():
         return ["exports hold PyTorch's own operations alone"]
     if torch.compiler.is_compiling():
         return [] if compiled else ["the compiler makes its own blocks"]
-    try:
-        for x in tensors:
-            x.data_ptr()
-    except RuntimeError:
-        return ["under torch.func the plain formula is what can be transformed"]
+    if transformed():
+        return [
+            "under torch.func and in forward mode, the plain formula is what can be transformed"
+        ]
+    if torch_private.recorded():
+        return ["while operations are recorded, they have to be PyTorch's own"]
+    for x in tensors:
+        if type(x) not in _PLAIN:
+            return [f"it takes plain tensors, and a {type(x).__name__} has its own rules"]
     return []
+
+
+_PLAIN = (Tensor, nn.Parameter)
 
 
 BACKENDS = {

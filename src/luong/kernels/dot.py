@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from luong._mask import Memory, fill
 from luong.kernels import dense
 from luong.kernels.batch import flatten
+from luong.kernels.dispatch import forward_mode, plain_backward
 
 _SMALL = 1 << 20  # elements of n x m x d
 
@@ -31,7 +32,12 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """softmax(scale · query keyᵀ) value."""
     key, value, mask, empty = memory.key, memory.value, memory.mask, memory.empty
-    if need_weights or dropout or 0 in (query.numel(), key.numel(), value.numel()):
+    if (
+        need_weights
+        or dropout
+        or forward_mode()
+        or 0 in (query.numel(), key.numel(), value.numel())
+    ):
         logits = scores(query, key, scale)
         return dense.attend(logits, memory, dropout=dropout, need_weights=need_weights)
     if mask is not None and empty is not None:
@@ -101,7 +107,7 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
         query, key, value, mask, context, kept = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if plain_backward(grad):
             grads = _plain_backward(grad, query, key, value, mask, ctx.scale)
         elif ctx.fused:
             grads = _fused_backward(grad, query, key, value, mask, context, kept, ctx.scale)

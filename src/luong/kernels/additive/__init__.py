@@ -11,6 +11,7 @@ import os
 import torch
 from torch import Tensor
 
+from luong import _check
 from luong._mask import Memory
 from luong.kernels import band, dense
 from luong.kernels.additive import blocks, plain, windows
@@ -50,7 +51,7 @@ def scores(
 ) -> Tensor:
     """Scores (*batch, n, m), in float32 for half types; anything where `mask` is False."""
     query, key, v = _wide(query), _wide(key), _wide(v)
-    if torch.is_autocast_enabled(query.device.type):
+    if _check.autocast(query):
         with torch.autocast(query.device.type, enabled=False):
             return scores(query, key, v, backend=backend, mask=mask, state=state)
     chosen = choose("additive", backend, _given(query, key, v, mask))
@@ -77,7 +78,7 @@ def window(
 ) -> Tensor:
     """Scores (*batch, n, w) with the keys at `index`: see `luong.kernels.band`."""
     query, key, v = _wide(query), _wide(key), _wide(v)
-    if torch.is_autocast_enabled(query.device.type):
+    if _check.autocast(query):
         with torch.autocast(query.device.type, enabled=False):
             return window(query, key, v, index, backend=backend, state=state)
     chosen = choose("window", backend, [query, key, v, index])
@@ -103,7 +104,7 @@ def attend(
     need_weights: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """softmax(v · tanh(query + key)) value, and the weights if asked for."""
-    if torch.is_autocast_enabled(query.device.type):
+    if _check.autocast(query):
         with torch.autocast(query.device.type, enabled=False):
             return attend(
                 query, memory, v, backend=backend, dropout=dropout, need_weights=need_weights

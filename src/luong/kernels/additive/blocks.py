@@ -16,6 +16,7 @@ from torch import Tensor
 
 from luong._mask import surely
 from luong.kernels.additive import plain
+from luong.kernels.dispatch import plain_backward
 
 _BLOCK = 1 << 21  # elements of n x m x d in a block
 
@@ -61,7 +62,7 @@ class _Blocks(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         query, mask, *rest = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a derivative of the derivative is wanted: all at once
+        if plain_backward(grad):  # all at once
             function = functools.partial(_swapped, ctx.function, mask)
             d_query, *d_rest = plain.derivative(function, grad, query, *rest)
             return None, d_query, None, *d_rest

@@ -19,6 +19,7 @@ from torch import Tensor
 from luong._mask import positions
 from luong.kernels.additive import backward, forward, plain, window_loops
 from luong.kernels.additive.threads import each
+from luong.kernels.arrays import array
 
 _BLOCK = 1 << 22  # weights of one block, where they are not kept
 
@@ -54,7 +55,7 @@ def prepare(key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, T
         used = mask.any(-2).expand(b, m)
         order = used.long().argsort(dim=1, descending=True, stable=True)
         live = used.sum(1)
-    arrays = map(_array, (key, order, live, beta, frame, direct))
+    arrays = map(array, (key, order, live, beta, frame, direct))
     each(forward.prepare, *arrays, tasks=b, cost=8 * m * d)
     return beta, frame, direct, order, live
 
@@ -164,8 +165,8 @@ def window_score(
         call.unit_v,
         call.scale,
         *call.state[:3],
-        _array(first),
-        out.numpy(),
+        array(first),
+        array(out),
         tasks=first.numel(),
         cost=w * query.shape[2],
     )
@@ -185,10 +186,10 @@ def window_backward(
         call.key,
         call.v * unit,
         *call.state[:3],
-        _array(first),
-        _array(grad),
+        array(first),
+        array(grad),
         unit,
-        *(x.numpy() for x in (d_query, d_key.zero_(), d_v)),
+        *map(array, (d_query, d_key.zero_(), d_v)),
         tasks=query.shape[0] * -(-query.shape[2] // backward.CHUNK),
         cost=2 * first.shape[1] * grad.shape[2] * backward.CHUNK,
     )
@@ -198,12 +199,12 @@ def window_backward(
 def through_softmax(weights: Tensor, grad: Tensor, mask: Tensor | None) -> None:
     """The gradients of the scores from those of the weights, in place."""
     b, n, m = grad.shape
-    rows = (x.view(b * n, m).numpy() for x in (weights, grad))
+    rows = (array(x.view(b * n, m)) for x in (weights, grad))
     each(backward.through_softmax, *rows, mask is not None, tasks=b * n, cost=m)
 
 
 def finite(v: Tensor) -> bool:
-    return bool(np.isfinite(_array(v)).all())
+    return bool(np.isfinite(array(v)).all())
 
 
 def any_direct(state: Sequence[Tensor]) -> bool:
@@ -237,8 +238,8 @@ class _Call(NamedTuple):
 def _call(
     query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None, state: Sequence[Tensor]
 ) -> _Call:
-    given: Any = State(*map(_array, state))
-    weights = _array(v)
+    given: Any = State(*map(array, state))
+    weights = array(v)
     unit_v, scale = np.zeros(given.beta.shape[2], weights.dtype), np.abs(weights).max()
     if not np.isfinite(scale):
         given, scale = given._replace(direct=np.ones_like(given.direct)), weights.dtype.type(1)
@@ -249,14 +250,10 @@ def _call(
         mask = mask.expand(query.shape[0], query.shape[1], key.shape[1])
         strides = mask.stride()
         extent = 1 + sum((x - 1) * y for x, y in zip(mask.shape, strides, strict=True))
-        memory = mask.as_strided((extent,), (1,)).numpy()
+        memory = array(mask.as_strided((extent,), (1,)))
     return _Call(
-        _array(query), _array(key), weights, memory, strides, given, unit_v, scale or scale + 1
+        array(query), array(key), weights, memory, strides, given, unit_v, scale or scale + 1
     )
-
-
-def _array(x: Tensor) -> Any:
-    return x.detach().contiguous().numpy()
 
 
 def _scores(call: _Call, first: int, out: Tensor, softmax: bool) -> None:
@@ -272,7 +269,7 @@ def _scores(call: _Call, first: int, out: Tensor, softmax: bool) -> None:
         call.mask,
         call.strides,
         first,
-        out.numpy(),
+        array(out),
         softmax,
         tasks=b * -(-rows // 4),
         cost=min(4, rows) * m * call.query.shape[2],
@@ -293,10 +290,10 @@ def _gradients(call: _Call, first: int, grad: Tensor, out: Sequence[Tensor]) -> 
     """
     b, rows, m = grad.shape
     unit = _power_of_two(max(abs(x.item()) for x in grad.aminmax()), call.v.dtype)
-    state, v, arrays = call.state, call.v * unit, [x.numpy() for x in out]
+    state, v, arrays = call.state, call.v * unit, [array(x) for x in out]
     if call.query.shape[1] == 1 and not state.direct.any():
         known = state.beta, state.frame, state.order, state.live
-        given = call.query, v, *known, _array(grad), unit, *arrays
+        given = call.query, v, *known, array(grad), unit, *arrays
         each(backward.step, *given, tasks=b, cost=2 * m * call.query.shape[2])
         return
     each(
@@ -306,7 +303,7 @@ def _gradients(call: _Call, first: int, grad: Tensor, out: Sequence[Tensor]) -> 
         v,
         *state,
         first,
-        _array(grad),
+        array(grad),
         unit,
         *arrays,
         tasks=b * -(-call.query.shape[2] // backward.CHUNK),

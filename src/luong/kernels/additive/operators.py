@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd import Variable
 
 from luong.kernels.additive import compiled, plain
+from luong.kernels.dispatch import plain_backward
 
 State = Sequence[Tensor]
 
@@ -120,7 +121,7 @@ def _keep_score(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 @torch.autocast("cpu", enabled=False)  # type: ignore[untyped-decorator]
 def _score_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     query, key, v, mask, *state = ctx.saved_tensors
-    if torch.is_grad_enabled():  # a derivative of the derivative is wanted: the plain formula's
+    if plain_backward(grad):
         grads = _plain_score_backward(grad, query, key, v, mask)
     else:
         grads = score_backward_op(grad, query, key, v, mask, state)
@@ -143,7 +144,7 @@ def _keep_attend(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor
 @torch.autocast("cpu", enabled=False)  # type: ignore[untyped-decorator]
 def _attend_backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Any, ...]:
     query, key, value, v, mask, kept, *state = ctx.saved_tensors
-    if torch.is_grad_enabled():
+    if plain_backward(grad):
         grads = _plain_attend_backward(grad, query, key, value, v, mask)
     else:
         grads = attend_backward_op(grad, query, key, value, v, mask, kept, state)
@@ -182,7 +183,7 @@ class _Score(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         query, key, v, mask, *state = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if plain_backward(grad):
             grads = _plain_score_backward(grad, query, key, v, mask)
         elif not _leaves(ctx, v, state):
             grads = compiled.score_backward(grad, query, key, v, mask, state)
@@ -214,7 +215,7 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         query, key, value, v, mask, kept, *state = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if plain_backward(grad):
             grads = _plain_attend_backward(grad, query, key, value, v, mask)
         elif not _leaves(ctx, v, state):
             grads = compiled.attend_backward(grad, query, key, value, v, mask, kept, state)

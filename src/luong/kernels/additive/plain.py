@@ -29,10 +29,13 @@ def weigh(scores: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
 def derivative(
     function: Callable[..., Tensor], grad: Tensor, *tensors: Tensor
 ) -> tuple[Tensor | None, ...]:
-    """The gradient of `function` at `tensors`, as something that can be differentiated again."""
-    inputs = [x.view_as(x) for x in tensors]  # two arguments may be one tensor
-    wanted = [x for x in inputs if x.requires_grad]
-    grads = iter(torch.autograd.grad(function(*inputs), wanted, grad, create_graph=True))
+    """The gradient of `function` at `tensors`: differentiable again, if grad mode is on."""
+    graph = torch.is_grad_enabled()
+    with torch.enable_grad(), dense.uncast(grad):
+        inputs = [x.view_as(x) for x in tensors]  # two arguments may be one tensor
+        wanted = [x for x in inputs if x.requires_grad]
+        found = function(*inputs)
+        grads = iter(torch.autograd.grad(found, wanted, grad, create_graph=graph))
     return tuple(next(grads) if x.requires_grad else None for x in inputs)
 
 

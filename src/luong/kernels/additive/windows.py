@@ -11,6 +11,7 @@ from torch import Tensor
 
 from luong.kernels import band
 from luong.kernels.additive import plain
+from luong.kernels.dispatch import plain_backward
 
 
 def formula(query: Tensor, key: Tensor, v: Tensor, index: Tensor) -> Tensor:
@@ -31,7 +32,7 @@ def compiled(
 
 
 def _again(first: Tensor, w: int, query: Tensor, key: Tensor, v: Tensor) -> Tensor:
-    return formula(query, key, v, first[..., None] + torch.arange(w, device=first.device))
+    return formula(query, key, v, band.neighbours(first, w))
 
 
 class _Blocks(torch.autograd.Function):
@@ -47,7 +48,7 @@ class _Blocks(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         query, key, v, first = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a derivative of the derivative is wanted
+        if plain_backward(grad):
             function = functools.partial(_again, first, ctx.w)
             return *plain.derivative(function, grad, query, key, v), None, None
         found = [torch.zeros_like(x) for x in (query, key, v)]
@@ -81,7 +82,7 @@ class _Compiled(torch.autograd.Function):
 
         query, key, v, first, *state = ctx.saved_tensors
         nothing = [None] * (2 + len(state))
-        if torch.is_grad_enabled() or not compiled.finite(v):
+        if plain_backward(grad) or not compiled.finite(v):
             function = functools.partial(_again, first, ctx.w)
             return *plain.derivative(function, grad, query, key, v), *nothing
         return *compiled.window_backward(grad, query, key, v, first, state), *nothing

@@ -15,7 +15,7 @@ m - 1: positions past the sentence, which nobody attends to.)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -23,19 +23,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from luong.kernels.batch import flatten
-from luong.kernels.dispatch import choose
+from luong.kernels.dispatch import choose, transformed
 
 _BLOCK = 1 << 19  # elements that the torch backend gathers at a time
 
 
 def dots(query: Tensor, x: Tensor, index: Tensor) -> Tensor:
     """query (*batch, n, d), x (*batch, m, d) -> (*batch, n, w)."""
-    return _by(_Dots, plain_dots, query, x, index)
+    return _by("dots", query, x, index)
 
 
 def sums(weights: Tensor, x: Tensor, index: Tensor) -> Tensor:
     """weights (*batch, n, w), x (*batch, m, d) -> (*batch, n, d)."""
-    return _by(_Sums, plain_sums, weights, x, index)
+    return _by("sums", weights, x, index)
 
 
 def rows(x: Tensor, index: Tensor) -> Tensor:
@@ -54,6 +54,11 @@ def plain_dots(query: Tensor, x: Tensor, index: Tensor) -> Tensor:
 
 def plain_sums(weights: Tensor, x: Tensor, index: Tensor) -> Tensor:
     return (weights.unsqueeze(-1) * rows(x, index)).sum(-2)
+
+
+def neighbours(first: Tensor, w: int) -> Tensor:
+    """first, first + 1, ...: (*batch, n) -> (*batch, n, w)."""
+    return first.unsqueeze(-1) + torch.arange(w, device=first.device)
 
 
 def common(left: Tensor, x: Tensor, index: Tensor) -> tuple[torch.Size, list[Tensor]]:
@@ -76,79 +81,65 @@ def apply(function: Any, *inputs: Any) -> Tensor:
     return found
 
 
-def _by(
-    function: Any, plain: Callable[..., Tensor], left: Tensor, x: Tensor, index: Tensor
-) -> Tensor:
+def _by(name: str, left: Tensor, x: Tensor, index: Tensor) -> Tensor:
     backend = choose("window", None, [left, x, index])
     if backend == "reference" or 0 in (left.numel(), x.numel(), index.numel()):
         batch = torch.broadcast_shapes(left.shape[:-2], x.shape[:-2], index.shape[:-2])
-        return plain(left, x, index.expand(*batch, *index.shape[-2:]))
+        formula = plain_dots if name == "dots" else plain_sums
+        return formula(left, x, index.expand(*batch, *index.shape[-2:]))
     n = left.shape[-2]
     batch, (left, x, index) = common(left, x, index)
-    found = apply(function, left, x, index[..., 0], index.shape[-1], backend)
+    size = index.shape[-1] if name == "dots" else x.shape[-1]
+    found = apply(_Product, name, left, x, index[..., 0], size, backend)
     return found.reshape(*batch, n, found.shape[-1])
 
 
-class _Dots(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, x: Tensor, first: Tensor, w: int, backend: str) -> Tensor:
-        ctx.save_for_backward(query, x, first)
-        ctx.backend = backend
-        return _run("dots", query, x, first, w, backend)
+class _Product(torch.autograd.Function):
+    """One of the three formulas, by its name; `size` is the one that its tensors do not have."""
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        query, x, first = ctx.saved_tensors
-        w, backend, wanted = grad.shape[-1], ctx.backend, ctx.needs_input_grad
-        return (
-            apply(_Sums, grad, x, first, w, backend) if wanted[0] else None,
-            apply(_Spread, grad, query, first, x.shape[1], backend) if wanted[1] else None,
-            *[None] * 3,
-        )
-
-
-class _Sums(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, weights: Tensor, x: Tensor, first: Tensor, w: int, backend: str
+        ctx: Any, name: str, left: Tensor, x: Tensor, first: Tensor, size: int, backend: str
     ) -> Tensor:
-        ctx.save_for_backward(weights, x, first)
-        ctx.backend = backend
-        return _run("sums", weights, x, first, x.shape[-1], backend)
+        ctx.save_for_backward(left, x, first)
+        ctx.name, ctx.backend = name, backend
+        return _run(name, left, x, first, size, backend)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        weights, x, first = ctx.saved_tensors
-        w, backend, wanted = weights.shape[-1], ctx.backend, ctx.needs_input_grad
+        left, x, first = ctx.saved_tensors
+        of_left, of_x = {
+            "dots": (("sums", grad, x), ("spread", grad, left)),
+            "sums": (("dots", grad, x), ("spread", left, grad)),
+            "spread": (("dots", x, grad), ("sums", left, grad)),
+        }[ctx.name]
+
+        def derivative(name: str, left: Tensor, x: Tensor, like: Tensor) -> Tensor:
+            size = like.shape[1 if name == "spread" else 2]
+            if transformed(grad):
+                return _plain(name, left, x, first, size)
+            return apply(_Product, name, left, x, first, size, ctx.backend)
+
+        _, left_wanted, x_wanted, *_ = ctx.needs_input_grad
         return (
-            apply(_Dots, grad, x, first, w, backend) if wanted[0] else None,
-            apply(_Spread, weights, grad, first, x.shape[1], backend) if wanted[1] else None,
+            None,
+            derivative(*of_left, left) if left_wanted else None,
+            derivative(*of_x, x) if x_wanted else None,
             *[None] * 3,
         )
 
 
-class _Spread(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, weights: Tensor, rows: Tensor, first: Tensor, m: int, backend: str
-    ) -> Tensor:
-        ctx.save_for_backward(weights, rows, first)
-        ctx.backend = backend
-        return _run("spread", weights, rows, first, m, backend)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        weights, rows, first = ctx.saved_tensors
-        w, backend, wanted = weights.shape[-1], ctx.backend, ctx.needs_input_grad
-        return (
-            apply(_Dots, rows, grad, first, w, backend) if wanted[0] else None,
-            apply(_Sums, weights, grad, first, w, backend) if wanted[1] else None,
-            *[None] * 3,
-        )
+def _plain(name: str, left: Tensor, x: Tensor, first: Tensor, size: int) -> Tensor:
+    index = neighbours(first, size if name == "dots" else left.shape[-1])
+    if name != "spread":
+        return plain_dots(left, x, index) if name == "dots" else plain_sums(left, x, index)
+    each = (left.unsqueeze(-1) * x.unsqueeze(-2)).flatten(1, 2)
+    index = index.flatten(1).unsqueeze(-1).expand_as(each)
+    return each.new_zeros(each.shape[0], size, each.shape[2]).scatter_add(1, index, each)
 
 
 def _run(name: str, left: Tensor, x: Tensor, first: Tensor, size: int, backend: str) -> Tensor:
-    """The formula `name` of (b, ...) tensors; `size` is the one that they do not have."""
+    """The formula `name` of (b, ...) tensors."""
     if backend == "numba":
         from luong.kernels.band import compiled
 
@@ -169,8 +160,7 @@ def _run(name: str, left: Tensor, x: Tensor, first: Tensor, size: int, backend: 
 def _bags(weights: Tensor, x: Tensor, first: Tensor) -> Tensor:
     """`sums` by PyTorch's own kernel for them, whose derivatives are `dots` and `spread`."""
     (b, m, d), w = x.shape, weights.shape[-1]
-    start = first + m * torch.arange(b, device=first.device)[:, None]
-    index = start[..., None] + torch.arange(w, device=first.device)
+    index = neighbours(first + m * torch.arange(b, device=first.device)[:, None], w)
     found: Tensor = F.embedding_bag(
         index.flatten(0, 1),
         x.reshape(b * m, d),
@@ -184,7 +174,6 @@ def blocks(first: Tensor, w: int, x: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """A few queries after the other, with the positions of each."""
     b, n = first.shape
     step = max(1, _BLOCK // max(1, b * w * x.shape[-1]))
-    offsets = torch.arange(w, device=first.device)
     for start in range(0, n, step):
         part = slice(start, min(n, start + step))
-        yield part, first[:, part, None] + offsets
+        yield part, neighbours(first[:, part], w)

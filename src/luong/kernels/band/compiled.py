@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from luong.kernels.additive.threads import each
+from luong.kernels.arrays import array
 from luong.kernels.band import loops
 
 _CHUNK = 64  # features of a task of `spread`
@@ -18,6 +19,6 @@ def run(name: str, left: Tensor, x: Tensor, first: Tensor, size: int) -> Tensor:
         out, tasks, cost = x.new_zeros(b, size, d), b * -(-d // _CHUNK), n * w * _CHUNK
     else:
         out, tasks, cost = x.new_empty(b, n, size), b * n, w * d
-    arrays = (y.contiguous().detach().numpy() for y in (left, x, first, out))
+    arrays = map(array, (left, x, first, out))
     each(getattr(loops, name), *arrays, tasks=tasks, cost=max(1, cost))
     return out

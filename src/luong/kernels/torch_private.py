@@ -1,0 +1,50 @@
+"""What PyTorch knows and has no public name for: the only place that asks by private names.
+
+tests/test_transforms.py fails where PyTorch drops or changes one of them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
+_PROXY = torch._C._TorchDispatchModeKey.PROXY
+
+
+def forward_mode() -> bool:
+    """Whether a level of forward-mode differentiation is open: dual_level, jvp, jacfwd, linearize.
+
+    `unpack_dual` is public, but tells about one tensor; a kernel that runs on a tensor without a
+    tangent, between two that have one, would break the chain as well.
+    """
+    return forward_ad._current_level >= 0
+
+
+def functorch() -> bool:
+    """Whether a transformation of torch.func is under way: vmap, grad, jvp, functionalize.
+
+    Again not a question about tensors: inside vmap, one that is not mapped looks like any other.
+    """
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def recorded() -> bool:
+    """Whether operations are written down or imagined: torch.jit.trace, make_fx, FakeTensorMode.
+
+    What a kernel does to memory would be missing there.
+    """
+    return (
+        torch._C._get_tracing_state() is not None
+        or torch._C._get_dispatch_mode(_PROXY) is not None
+        or torch._C._get_dispatch_mode(_FAKE) is not None
+    )
+
+
+def batched(x: Tensor) -> bool:
+    """Whether x is many gradients in one: is_grads_batched=True, jacobian(vectorize=True).
+
+    These still go by the vmap that came before torch.func, which `functorch` does not see.
+    """
+    return torch._C._functorch.is_legacy_batchedtensor(x)
