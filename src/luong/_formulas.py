@@ -281,5 +281,5 @@ def location(query: Tensor, weight: Tensor, length: int) -> Tensor:
     check_table(weight)
     _check.width("query", query, weight.shape[1], "the d_q of weight,")
     index = positions(length, query.device)
-    scores = dense.product(query, weight[index.clamp(max=weight.shape[0] - 1)].mT)
+    scores = dense.product(query, weight.index_select(0, index.clamp(max=weight.shape[0] - 1)).mT)
     return torch.where(index < weight.shape[0], scores, float("-inf"))

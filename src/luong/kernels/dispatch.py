@@ -90,9 +90,13 @@ def _numba(tensors: Sequence[Tensor], compiled: bool = True) -> list[str]:
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-@cache
 def _no_numba() -> str:
     """Why there is no numba to compile with; empty where there is."""
+    return _missing()
+
+
+@cache
+def _missing() -> str:
     try:
         import numba
     except ModuleNotFoundError:

@@ -42,7 +42,7 @@ def rows(x: Tensor, index: Tensor) -> Tensor:
     """x[index]: x (*batch, m, d) -> (*batch, n, w, d)."""
     *batch, n, w = index.shape
     b, (m, d) = math.prod(batch), x.shape[-2:]
-    x, index = x.expand(*batch, m, d).flatten(0, -2), index.reshape(b, n * w)
+    x, index = x.expand(*batch, m, d).reshape(b * m, d), index.reshape(b, n * w)
     start = m * torch.arange(b, device=index.device)[:, None]
     return x.index_select(0, (index + start).flatten()).view(*batch, n, w, d)
 
@@ -133,9 +133,10 @@ def _plain(name: str, left: Tensor, x: Tensor, first: Tensor, size: int) -> Tens
     index = neighbours(first, size if name == "dots" else left.shape[-1])
     if name != "spread":
         return plain_dots(left, x, index) if name == "dots" else plain_sums(left, x, index)
-    each = (left.unsqueeze(-1) * x.unsqueeze(-2)).flatten(1, 2)
+    b, n, w = index.shape
+    each = (left.unsqueeze(-1) * x.unsqueeze(-2)).reshape(b, n * w, -1)
     index = index.flatten(1).unsqueeze(-1).expand_as(each)
-    return each.new_zeros(each.shape[0], size, each.shape[2]).scatter_add(1, index, each)
+    return each.new_zeros(b, size, each.shape[2]).scatter_add(1, index, each)
 
 
 def _run(name: str, left: Tensor, x: Tensor, first: Tensor, size: int, backend: str) -> Tensor:
