@@ -86,7 +86,7 @@ def windowed(
 
 
 def _band(keys: Interval, width: int, mask: Tensor | None, m: int) -> Band:
-    compiling = torch.compiler.is_compiling()  # then sizes may be symbols
+    compiling = torch.compiler.is_compiling() and m != 0  # then sizes may be symbols, but for 0
     start = keys.first.clamp(min=0)
     if not compiling:
         width = min(width, m)
