@@ -82,7 +82,7 @@ def test_the_paper_is_as_it_says(tmp_path: Path) -> None:
         ({"encoder_layers": 5}, "encoder_layers: expected from 1 to 4, got 5"),
         ({"decoder_layers": 0}, "decoder_layers: expected from 1 to 4, got 0"),
         ({"location_length": 0}, "location_length: expected at least 1, got 0"),
-        ({"window": "local_m"}, "half_width: expected at least 1, .*window local_m, got None"),
+        ({"window": "local_m"}, "half_width: expected at least 1, .*window local_m, got null"),
         ({"window": "local_p", "half_width": 0}, "half_width: expected at least 1, .*, got 0"),
         ({"score": "none", "window": "local_m"}, "window: expected global, with model.score none"),
         ({"half_width": 5}, "half_width: expected null, with model.window global, got 5"),

@@ -33,7 +33,7 @@ HALVING = {"schedule": "halving", "decay_start": 5, "decay_every": 1}
         ({"patience": 0}, "training.patience: expected null, or at least 1, got 0"),
         (
             {"schedule": "halving"},
-            "training.decay_start: expected at least 1, with training.schedule halving, got None",
+            "training.decay_start: expected at least 1, with training.schedule halving, got null",
         ),
         (
             HALVING | {"decay_every": 0},

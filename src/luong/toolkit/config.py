@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
-from argparse import ArgumentError
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from jsonargparse import ArgumentParser
 
+from luong.toolkit import files
 from luong.toolkit.errors import ToolkitError, UsageError
+from luong.toolkit.plain import Scalar, parse_yaml
+from luong.toolkit.schema import build
 
+_SIZE = 1 << 16  # most numbers in a state or an embedding, and most positions
+_SYMBOLS = 1_000_000  # of one side, where their number is limited
+_COUNT = 1 << 32
+_SIZES = ("embedding_size", "hidden_size", "location_length")
+_BEGIN, _END = "# all settings of a run, down to the last line", "# the last line"
+_MOST = 1 << 16  # bytes of a file of settings
 _SHAPE = ("model.", "data.source.", "data.target.")
 RECIPES = Path(__file__).parent / "recipes"
 
@@ -26,7 +34,7 @@ class Side:
         level: what a symbol is: a character, a word (what stands between white space), or a piece
             of a word, learnt from the corpus by byte-pair encoding (bpe) or a unigram model.
         vocabulary_size: most symbols, the four special ones included; the rarest are left out.
-            None: all characters or words, 8,000 pieces.
+            null: all characters or words, 8,000 pieces.
         min_frequency: characters, words or merges (bpe) that are rarer in the training corpus than
             this are left out.
         lowercase: whether upper and lower case are the same.
@@ -74,11 +82,14 @@ class Data:
     on_bad_line: Literal["refuse", "skip"] = "refuse"
 
     def __post_init__(self) -> None:
+        require_small("data", self)
         require("data.max_length", self.max_length, "at least 1", self.max_length >= 1)
         for name in ("source", "target"):
             side: Side = getattr(self, name)
             size, rarest = side.vocabulary_size, side.min_frequency
             require(f"data.{name}.vocabulary_size", size, "at least 5", size is None or size >= 5)
+            fits = size is None or size <= _SYMBOLS
+            require(f"data.{name}.vocabulary_size", size, f"at most {_SYMBOLS:,}", fits)
             require(f"data.{name}.min_frequency", rarest, "at least 1", rarest >= 1)
             fits = rarest == 1 or side.level != "unigram"
             require(f"data.{name}.min_frequency", rarest, "1 where level is unigram", fits)
@@ -134,8 +145,11 @@ class Model:
     init_range: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("embedding_size", "hidden_size", "location_length"):
+        for name in _SIZES:
             self._require(name, "at least 1", getattr(self, name) >= 1)
+        for name in (*_SIZES, "encoder_size", "half_width"):
+            value = getattr(self, name)
+            self._require(name, f"at most {_SIZE:,}", value is None or value <= _SIZE)
         for name in ("encoder_layers", "decoder_layers"):
             self._require(name, "from 1 to 4", 1 <= getattr(self, name) <= 4)
         self._require("dropout", "from 0 to below 1", 0 <= self.dropout < 1)
@@ -231,6 +245,7 @@ class Training:
     seed: int = 1
 
     def __post_init__(self) -> None:
+        require_small("training", self)
         counts = ("updates", "batch_size", "accumulate", "validate_every", "checkpoint_every")
         for name in (*counts, "keep"):
             self._require(name, "at least 1", lambda value: value >= 1)
@@ -270,60 +285,109 @@ class Config:
         require("training.metric", metric, expected, fits)
 
     def save(self, path: Path) -> None:
-        path.write_text(yaml.safe_dump(asdict(self), sort_keys=False), encoding="utf-8")
+        text = yaml.safe_dump(asdict(self), sort_keys=False)
+        path.write_text(f"{_BEGIN}\n{text}{_END}\n", encoding="utf-8")
 
     @classmethod
     def of_run(cls, folder: Path) -> Config:
         """The settings that `save` wrote into the folder of a run, all of them."""
         path = folder / "config.yaml"
-        config = cls.load(path)
-        *_, last = path.read_text(encoding="utf-8").splitlines()
-        if not last.startswith("  seed: "):  # a file that lost its end may still be YAML
-            raise ToolkitError(f"{path}: not the settings of a run: its end is missing")
-        return config
+        try:
+            content = files.read(path, _MOST)
+            # a file that lost its end may still be YAML; older versions ended with the seed
+            end = _END if content.startswith(_BEGIN.encode()) else "  seed: [0-9]+"
+            if not re.search(rf"^{end}\n\Z".encode(), content, re.MULTILINE):
+                raise ToolkitError(f"{path}: not the settings of a run: its end is missing")
+            return cls.of(path, parse_yaml(path, content))
+        except UsageError as error:  # no fault of the command line
+            raise ToolkitError(str(error)) from error
 
     @classmethod
     def load(cls, path: Path) -> Config:
         """The settings of a YAML file; what it does not name has its default."""
-        parser = ArgumentParser(exit_on_error=False)
-        parser.add_class_arguments(cls)
+        return cls.of(path, read_settings(path))
+
+    @classmethod
+    def of(cls, path: Path, values: Mapping[str, Scalar]) -> Config:
+        """The settings of these values, which are those of `path`."""
         try:
-            return cls(**parser.instantiate(parser.parse_path(str(path))))
-        except (ArgumentError, TypeError, UnicodeDecodeError) as error:
-            raise ToolkitError(f"{path}: not the settings of a run: {one_line(error)}") from error
+            return build(cls, values)
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from error
+
+    def located(self) -> Config:
+        """The same settings, whose files are found from any folder."""
+        data, start = self.data, self.training.init_from
+        test = data.test and located(data.test)
+        data = replace(data, train=located(data.train), dev=located(data.dev), test=test)
+        training = replace(self.training, init_from=start and str(Path(start).absolute()))
+        return replace(self, data=data, training=training)
 
     def shape(self) -> dict[str, Any]:
         """The fields that say what a model and its symbols are: `model.hidden_size`, ..."""
         return {key: value for key, value in _flat(asdict(self)).items() if key.startswith(_SHAPE)}
 
     def differences(self, other: Config) -> list[str]:
-        """The fields in which two configs differ: `training.updates: 10, not 20`."""
-        mine, theirs = _flat(asdict(self)), _flat(asdict(other))
+        """The fields in which two configs differ: `training.updates: 10, not 20`.
+
+        Files count by their place: older versions stored their names as they were given.
+        """
+        mine, theirs = (_flat(asdict(config.located())) for config in (self, other))
         return [
-            f"{key}: {mine[key]}, not {theirs[key]}" for key in mine if mine[key] != theirs[key]
+            f"{key}: {shown(mine[key])}, not {shown(theirs[key])}"
+            for key in mine
+            if mine[key] != theirs[key]
         ]
 
 
 def require(field: str, value: object, expected: str, holds: bool) -> None:
     """Refuse a setting that makes no sense."""
     if not holds:
-        raise UsageError(f"{field}: expected {expected}, got {value}")
+        raise UsageError(f"{field}: expected {expected}, got {shown(value)}")
+
+
+def require_small(section: str, settings: Data | Side | Training) -> None:
+    """Refuse whole numbers that no count needs."""
+    for name, value in vars(settings).items():
+        if isinstance(value, int):
+            require(f"{section}.{name}", value, f"at most {_COUNT:,}", value <= _COUNT)
+
+
+def shown(value: object) -> str:
+    """A setting as it stands in a file."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "null" if value is None else str(value)
+
+
+def recipes() -> dict[str, Path]:
+    """The packaged recipes by name."""
+    return {path.stem: path for path in sorted(RECIPES.glob("*.yaml"))}
 
 
 def recipe_path(name: str) -> Path:
     """The packaged recipe `name`, or the YAML file at that path."""
-    packaged = RECIPES / f"{name}.yaml"
-    if packaged.is_file():
-        return packaged
-    if Path(name).is_file():
+    packaged = recipes()
+    if name in packaged:
+        return packaged[name]
+    if Path(name).exists():
         return Path(name)
-    known = ", ".join(sorted(path.stem for path in RECIPES.glob("*.yaml")))
+    known = ", ".join(packaged)
     raise UsageError(f"no recipe {name!r}: give a YAML file, or one of: {known}")
 
 
-def one_line(error: Exception) -> str:
-    """The text of an error, on one line."""
-    return " ".join(str(error).split())
+def read_settings(path: Path) -> dict[str, Scalar]:
+    """The settings that a YAML file names, as they are written, by their keys."""
+    return parse_yaml(path, files.read(path, _MOST))
+
+
+def located(corpus: str) -> str:
+    """The name of a corpus that is found from any folder."""
+    if corpus.startswith("cmudict:"):
+        return corpus
+    parts = [corpus] if Path(corpus).exists() else corpus.split(",")
+    found = [str(Path(part).absolute()) for part in parts]
+    return ",".join(found) if len(parts) == 1 or not any("," in name for name in found) else corpus
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

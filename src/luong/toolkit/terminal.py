@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from typing import TYPE_CHECKING, NoReturn
 
 from luong.toolkit.errors import ToolkitError, UsageError
 
 if TYPE_CHECKING:
     from luong.toolkit.translating import Translation
+
+
+_WIDTH = 79  # of a description; other texts keep their lines, or fill the terminal
 
 
 def say(text: str) -> None:
@@ -19,10 +23,11 @@ def say(text: str) -> None:
 class Parser(argparse.ArgumentParser):
     """The parser of a verb; what it refuses becomes the one line that people see."""
 
-    def __init__(self, verb: str, description: str) -> None:
+    def __init__(self, verb: str, description: str, epilog: str | None = None) -> None:
         super().__init__(
             prog=f"luong {verb}",
-            description=description,
+            description=textwrap.fill(description, _WIDTH),
+            epilog=epilog,
             formatter_class=_Help,
             allow_abbrev=False,
         )
@@ -31,7 +36,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message.removeprefix("argument "))
 
 
-class _Help(argparse.HelpFormatter):
+class _Help(argparse.RawDescriptionHelpFormatter):
     """Adds what is taken where an option is not given, unless the text says so itself."""
 
     def _get_help_string(self, action: argparse.Action) -> str:

@@ -2,50 +2,90 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentError
+import argparse
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import MISSING
 from pathlib import Path
 
+from luong.toolkit import terminal
+from luong.toolkit.config import Config, read_settings, recipe_path, recipes, shown
 from luong.toolkit.errors import UsageError
+from luong.toolkit.plain import Scalar
+from luong.toolkit.schema import Leaf, build, leaves, nearest, sections
 
 
 def run(argv: Sequence[str]) -> None:
     """luong train RECIPE --out DIR [--max-time 2h] [--training.updates 1000 ...]"""
-    from jsonargparse import ArgumentParser
-
-    from luong.toolkit.config import Config, recipe_path
-    from luong.toolkit.stopping import duration
-
+    helped = "--help" in argv or "-h" in argv
     recipe = argv[0] if argv and not argv[0].startswith("-") else None
-    if recipe is None and "--help" not in argv and "-h" not in argv:
+    if recipe is None and not helped:
         raise UsageError("the recipe comes first: luong train RECIPE --out DIR")
-    parser = ArgumentParser(
-        prog="luong train",
-        description="Learn a model by a recipe. Every setting is a flag; the recipe gives their "
-        "defaults. The same command again goes on where it was stopped, by whatever; on a finished "
-        "run it says so and does nothing. Under torchrun all processes train one model.",
-        exit_on_error=False,
-        default_config_files=[str(recipe_path(recipe))] if recipe else [],
-    )
-    parser.add_argument("recipe", help="a packaged recipe (g2p-en), or a YAML file")
-    parser.add_argument("--out", type=Path, required=True, help="the folder of the run")
-    parser.add_argument("--max-time", help="stop, to go on later, after this time: 2h30m, 90m, 45s")
-    parser.add_argument("--init-from", help="the same as --training.init_from")
-    parser.add_class_arguments(Config)
-    try:
-        parser.get_defaults()
-    except (ArgumentError, TypeError, ValueError) as error:  # jsonargparse raises all three
-        raise UsageError(f"{recipe}: {error}") from error
-    arguments = parser.instantiate(parser.parse_args(list(argv)))
-    config = Config(**{field.name: arguments[field.name] for field in fields(Config)})
-    if arguments.init_from is not None:
-        training = replace(config.training, init_from=arguments.init_from)
-        config = replace(config, training=training)
+    given = read_settings(recipe_path(recipe)) if recipe else {}
+    parser = _parser(given)
+    arguments, rest = parser.parse_known_args(list(argv))
+    known = leaves(Config)
+    if rest:
+        close = nearest(rest[0], [f"--{key}" for key in known])
+        raise UsageError(f"{rest[0]}: no such option of luong train{close}")
+    flags = {key: Scalar(text) for key, text in vars(arguments).items() if key in known}
+    config = _config(arguments.recipe, given, flags)
 
+    from luong.toolkit.stopping import duration
     from luong.toolkit.training import train
 
     limit = None if arguments.max_time is None else duration(arguments.max_time)
-    status = train(config, arguments.out, limit)
+    status = train(config.located(), arguments.out, limit)
     if status:
         raise SystemExit(status)
+
+
+def _config(recipe: str, given: dict[str, Scalar], flags: dict[str, Scalar]) -> Config:
+    """The settings of a recipe and of flags, which come first."""
+    try:
+        return build(Config, given | flags)
+    except UsageError as error:
+        key = str(error).partition(":")[0]
+        if key in flags:
+            raise UsageError(f"--{error}") from error
+        advice = "" if key in given else f"; give --{key}"
+        raise UsageError(f"{recipe}: {error}{advice}") from error
+
+
+def _parser(given: dict[str, Scalar]) -> argparse.ArgumentParser:
+    listed = "".join(f"\n  {name:<17}{_summary(path)}" for name, path in recipes().items())
+    parser = terminal.Parser(
+        "train",
+        "Learn a model by a recipe. Every setting is a flag; the recipe gives their defaults. The "
+        "same command again goes on where it was stopped, by whatever; on a finished run it says "
+        "so and does nothing. Under torchrun all processes train one model.",
+        epilog=f"recipes:{listed}\n\n`luong train RECIPE --help` shows the defaults of a recipe.",
+    )
+    parser.usage = "luong train RECIPE --out DIR [--max-time TIME] [--training.updates N ...]"
+    add = parser.add_argument
+    add("recipe", help="a packaged recipe (g2p-en), or a YAML file")
+    add("--out", type=Path, required=True, metavar="DIR", help="the folder of the run")
+    add("--max-time", metavar="TIME", help="stop, to go on later, after this time: 2h30m, 90m, 45s")
+    for section in sections(Config):
+        add = parser.add_argument_group(section.key, section.about).add_argument
+        for leaf in section.leaves:
+            aliases = ["--init-from"] if leaf.key == "training.init_from" else []
+            add(
+                f"--{leaf.key}",
+                *aliases,
+                default=argparse.SUPPRESS,
+                metavar=f"{{{','.join(leaf.choices)}}}" if leaf.choices else leaf.metavar,
+                help=f"{leaf.meaning.rstrip('.')} ({_default(leaf, given)})".replace("%", "%%"),
+            )
+    return parser
+
+
+def _default(leaf: Leaf, given: dict[str, Scalar]) -> str:
+    if leaf.key in given:
+        return f"default: {given[leaf.key].text or 'null'}"
+    return "to be given" if leaf.default is MISSING else f"default: {shown(leaf.default)}"
+
+
+def _summary(path: Path) -> str:
+    """The first line of a recipe, which is a comment."""
+    with path.open(encoding="utf-8") as file:
+        return file.readline().strip("#:. \n")
