@@ -231,20 +231,18 @@ def test_a_decoder_step_exports(score, name):
     def step(*sizes):
         query, key, value, lengths, position = inputs(*sizes)
         with torch.no_grad():
-            return query, attention.prepare(key, value, lengths=lengths), position
+            memory = attention.prepare(key, value, lengths=lengths)
+        return query, memory._replace(prepared=None), position
 
     given = step(3, 7)
     m = {"key": [0, 1], "value": [0, 1], "mask": [0, 2]}
-    memory = given[1]._replace(
+    memory = luong.Memory(
         **{
             field: dict.fromkeys(m.get(field, [0]), Dim.AUTO)
             for field, x in given[1]._asdict().items()
             if isinstance(x, torch.Tensor)
         }
     )
-    if given[1].state is not None:
-        sizes = [{i: Dim.AUTO for i, x in enumerate(y.shape[:2]) if x > 1} for y in given[1].state]
-        memory = memory._replace(state=tuple(sizes))
     program = torch.export.export(
         Step(attention),
         given,
@@ -257,15 +255,15 @@ def test_a_decoder_step_exports(score, name):
 
 
 class FlatStep(Step):
-    """`Step` with the memory as separate inputs, without what is for kernels alone."""
+    """`Step` with the memory as separate inputs."""
 
-    def forward(self, query, key, value, mask, empty, lengths, position):
-        return super().forward(query, luong.Memory(key, value, mask, empty, lengths), position)
+    def forward(self, query, key, value, mask, lengths, position):
+        return super().forward(query, luong.Memory(key, value, mask, lengths), position)
 
 
 NAMES = {
     Whole: ("query", "key", "value", "lengths", "position"),
-    FlatStep: ("query", "key", "value", "mask", "empty", "lengths", "position"),
+    FlatStep: ("query", "key", "value", "mask", "lengths", "position"),
 }
 AT_ONCE = {(Whole, "general", "local_p"), (FlatStep, "concat", "local_m")}
 
@@ -297,7 +295,7 @@ def test_onnx(what, score, name, tmp_path):
             return plain, true, found
         with torch.no_grad():
             memory = attention.prepare(key, value, lengths=lengths)
-        return plain, true, (query, *memory[:5], position)
+        return plain, true, (query, *memory[:4], position)
 
     batch, m, names = Dim("batch"), Dim("m"), NAMES[what]
     dynamic = {"key": {0: batch, 1: m}, "value": {0: batch, 1: m}, "mask": {0: batch, 2: m}}

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from luong._mask import Memory
+from luong._memory import Memory
 from luong.seq2seq import Seq2Seq, greedy
 from luong.seq2seq.model import END, PAD, START, UNKNOWN, State, Step
 from luong.seq2seq.search import Decoding, Hypothesis, Sampling, decode

@@ -17,7 +17,7 @@ from ._formulas import general_score as general_score
 from ._formulas import location_score as location_score
 from ._formulas import scaled_dot_score as scaled_dot_score
 from ._local import Windowed as Windowed
-from ._mask import Memory as Memory
+from ._memory import Memory as Memory
 from ._score import Concat as Concat
 from ._score import Dot as Dot
 from ._score import General as General

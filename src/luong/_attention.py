@@ -23,9 +23,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from luong import _check, _formulas, _local, _mask, _parameter, _score
+from luong import _check, _formulas, _local, _mask, _memory, _parameter, _score
 from luong._local import Band, Windowed
-from luong._mask import Memory
+from luong._memory import Memory
 from luong._score import Score, ScoreFunction
 from luong._window import Window
 from luong.kernels import additive, dense, dot
@@ -272,7 +272,7 @@ def _enter(
         queries=query.shape[-2],
         max_length=max_length,
     )
-    return _mask.fill(query, memory.empty), memory
+    return _mask.fill(query, _memory.known(memory).empty), memory
 
 
 def _check_source(key: Tensor, value: Tensor, **query: Tensor) -> torch.Size:
@@ -350,6 +350,7 @@ class Attention(nn.Module):
         lengths: Tensor | None = None,
     ) -> Memory:
         """All that depends on the source alone, for any number of calls of `attend`."""
+        given = {"key": key, "value": value, "mask": mask, "lengths": lengths}
         if value is None:
             (key,) = _check.floating(key=key)
             value = key
@@ -364,7 +365,7 @@ class Attention(nn.Module):
             queries=None,
             max_length=self.score.max_length,
         )
-        return self.score.prepare(memory)
+        return _memory.made_of(self.score.prepare(memory), given)
 
     def attend(
         self,
@@ -413,6 +414,7 @@ def _step(query: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
     """The arguments of `attend`, checked; zeros for queries with nothing to attend."""
     if not isinstance(memory, Memory):
         raise TypeError(f"memory: expected what prepare returns, got {type(memory).__name__}")
+    memory = _mask.current(memory, query, memory.key, memory.value)
     key, value, query = _check.floating(key=memory.key, value=memory.value, query=query)
     _check.rows("query", query, "(*batch, n, d_q)")
     _check.batch(key=key, value=value, query=query)
@@ -421,7 +423,9 @@ def _step(query: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
             f"query: expected n = {memory.mask.shape[-2]} rows, like the mask of this memory, "
             f"got shape {_check.shape(query)}"
         )
-    return _mask.fill(query, memory.empty), memory._replace(key=key, value=value)
+    if key is not memory.key or value is not memory.value:  # cast by autocast
+        memory = memory._replace(key=key, value=value)
+    return _mask.fill(query, _memory.known(memory).empty), memory
 
 
 class AttentionalState(nn.Module):

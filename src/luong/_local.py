@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from luong import _check
-from luong._mask import Memory, fill, positions
+from luong._mask import fill, positions
+from luong._memory import Memory, within
 from luong._score import Score, Weighed
 from luong._window import Gaussian, Interval, Window
 from luong.kernels import dense
@@ -53,7 +54,7 @@ def place(
     mask = (index >= keys.first.unsqueeze(-1)) & (index <= keys.last.unsqueeze(-1))
     mask = mask if memory.mask is None else mask & memory.mask
     empty = ~mask.any(-1, keepdim=True)
-    return fill(query, empty), memory._replace(mask=mask, empty=empty), None
+    return fill(query, empty), within(memory, mask, empty), None
 
 
 def attend(

@@ -2,59 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from luong import _check
+from luong import _check, _memory
+from luong._memory import Memory, Prepared
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-
-
-class Memory(NamedTuple):
-    """What queries attend to: all positions that no query may attend are zeroed in it.
-
-    `Attention.prepare` makes it once for a source, with keys as its score wants them; `attend`
-    reads it at every decoder step and never changes it.
-    """
-
-    key: Tensor  # (*batch, m, ...)
-    value: Tensor  # (*batch, m, d_v)
-    mask: Tensor | None = None  # bool (*batch, n or 1, m), True: attend. None: every pair
-    empty: Tensor | None = None  # bool (*batch, n or 1, 1), True: nothing to attend. None: no such
-    lengths: Tensor | None = None  # (*batch, 1, 1): keys of each sentence. None: m
-    state: tuple[Tensor, ...] | None = None  # (batch, ...): what a kernel knows about the keys
-    wide: tuple[Tensor, Tensor] | None = None  # key and value in float32, where it computes in that
-
-    def select(self, index: Tensor) -> Memory:
-        """The rows `index` of the first batch dimension: integers, or a bool per row.
-
-        For sentences that leave a batch. (Hypotheses of one sentence need no copy of its memory:
-        let them ride on the query axis.)
-        """
-        sides = (self.key, self.value) if self.mask is None else (self.key, self.value, self.mask)
-        rank = max(x.ndim for x in sides)
-        rows = max(x.shape[0] for x in sides if x.ndim == rank)
-        if rank < 3:
-            raise ValueError(
-                f"select: this memory has no batch, its value is {_check.shape(self.value)}"
-            )
-
-        def rows_of(x: Tensor) -> Tensor:  # what is broadcast over this dimension stays as it is
-            return x if x.ndim < rank or x.shape[0] != rows else x[index]
-
-        return Memory(
-            rows_of(self.key),
-            rows_of(self.value),
-            None if self.mask is None else rows_of(self.mask),
-            None if self.empty is None else rows_of(self.empty),
-            None if self.lengths is None else rows_of(self.lengths),
-            tuple(x[index] for x in self.state)
-            if self.state is not None and rank == 3 and self.state[0].shape[0] == rows
-            else None,  # `attend` makes it again
-            None if self.wide is None else (rows_of(self.wide[0]), rows_of(self.wide[1])),
-        )
 
 
 def prepare(
@@ -79,26 +35,67 @@ def prepare(
         mask = mask.expand(*mask.shape[:-1], m)
     if lengths is not None:
         shortest = _check_lengths(lengths, batch, m, key.device)
-        lengths = lengths.long()[..., None, None]
+        lengths = lengths.to(torch.long, copy=True)[..., None, None]
     given = mask is not None
     if lengths is not None and shortest < m:
         mask = _join(mask, positions(m, key.device) < lengths)
     if max_length is not None and (torch.compiler.is_compiling() or max_length < m):
         mask = _join(mask, positions(m, key.device).expand(1, m) < max_length)
     if mask is None:
-        return Memory(key, value, lengths=lengths)
-    used = mask.mT if mask.shape[-2] == 1 else mask.any(-2).unsqueeze(-1)
+        return _memory.remember(key, value, None, lengths, empty=None)
+    used = _used(mask)
     if not (given and surely(used)):
-        same = value is key
-        key = torch.where(used, key, 0)
-        value = key if same else torch.where(used, value, 0)
+        key, value = _clean(used, key, value)
     elif surely(mask):
-        return Memory(key, value, lengths=lengths)
+        return _memory.remember(key, value, None, lengths, empty=None)
     empty = None
     if given or shortest == 0:
         empty = ~mask.any(-1, keepdim=True)
         empty = None if surely(~empty) else empty
-    return Memory(key, value, mask, empty, lengths)
+    return _memory.remember(key, value, mask, lengths, empty=empty)
+
+
+def current(memory: Memory, *learning: Tensor) -> Memory:
+    """`memory`, or one prepared again where a part was replaced, or changed in place.
+
+    Where gradients of `learning` are taken, a change in place is an error, as it is for tensors
+    that PyTorch saves.
+    """
+    found = memory.prepared
+    if found is None or (found.about(memory) and not _changed(found, learning)):
+        return memory
+    key, value, mask = memory.key, memory.value, memory.mask
+    if mask is None:
+        return _memory.remember(key, value, None, memory.lengths, empty=None)
+    key, value = _clean(_used(mask), key, value)
+    empty = ~mask.any(-1, keepdim=True)
+    return _memory.remember(key, value, mask, memory.lengths, empty=empty)
+
+
+def _changed(found: Prepared, learning: Sequence[Tensor]) -> bool:
+    """Whether a part of a memory was changed in place."""
+    if torch.compiler.is_compiling():
+        return False
+    changed = found.changed()
+    if torch.is_grad_enabled() and any(x.requires_grad for x in learning):
+        changed += [each.name for each in found.given if each.changed()]
+        if changed:
+            raise RuntimeError(
+                f"{changed[0]}: changed in place after prepare, while gradients are taken; "
+                "change a copy, or prepare again"
+            )
+    return bool(changed)
+
+
+def _used(mask: Tensor) -> Tensor:
+    """Which positions some query may attend: (*batch, m, 1)."""
+    return mask.mT if mask.shape[-2] == 1 else mask.any(-2).unsqueeze(-1)
+
+
+def _clean(used: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Zeros in all positions that no query may attend."""
+    clean = torch.where(used, key, 0)
+    return clean, clean if value is key else torch.where(used, value, 0)
 
 
 def fill(rows: Tensor, empty: Tensor | None) -> Tensor:

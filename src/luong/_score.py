@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from luong import _check, _formulas, _parameter
-from luong._mask import Memory
+from luong._memory import Memory, known
 from luong.kernels import additive, band, dense, dot
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
@@ -242,7 +242,7 @@ class Concat(Score):
             _times(self.v, gain),
             index,
             backend=self.backend,
-            state=memory.state,
+            state=known(memory).state,
         )
 
     def attend(

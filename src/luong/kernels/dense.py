@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from luong import _check
-from luong._mask import Memory, fill
+from luong._mask import fill
+from luong._memory import Memory, known
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -39,10 +40,10 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """Context and, if asked for, weights (before dropout), from scores (*batch, n, m).
 
-    Scores, and so the softmax, are in float32 at least. A row of `memory.empty` becomes zeros.
+    Scores, and so the softmax, are in float32 at least. A row with nothing to attend becomes zeros.
     """
     value = memory.value
-    weights = softmax(scores, memory.mask, memory.empty)
+    weights = softmax(scores, memory.mask, known(memory).empty)
     context = product(drop(weights, dropout), value).to(value.dtype)
     if not need_weights:
         return context, None

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from luong._mask import Memory, fill
+from luong._mask import fill
+from luong._memory import Memory, known
 from luong.kernels import dense
 from luong.kernels.batch import flatten
 from luong.kernels.dispatch import forward_mode, plain_backward
@@ -31,7 +32,7 @@ def attend(
     query: Tensor, memory: Memory, *, scale: float, dropout: float, need_weights: bool
 ) -> tuple[Tensor, Tensor | None]:
     """softmax(scale · query keyᵀ) value."""
-    key, value, mask, empty = memory.key, memory.value, memory.mask, memory.empty
+    key, value, mask, empty = memory.key, memory.value, memory.mask, known(memory).empty
     if (
         need_weights
         or dropout

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from luong._attention import Attention, AttentionalState
-from luong._mask import Memory
+from luong._memory import Memory
 from luong.seq2seq.dropout import Dropout
 from luong.seq2seq.recurrent import LayerState, Stack, advance, run
 from luong.seq2seq.symbols import PAD

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from luong._attention import Attention
-from luong._mask import Memory
+from luong._memory import Memory
 from luong._score import Concat, Dot, General, Location, Scaled, ScaledDot, Score
 from luong._window import LocalMonotonic, LocalPredictive, Window
 from luong.seq2seq.decoder import Decoder

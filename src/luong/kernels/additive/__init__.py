@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from luong import _check
-from luong._mask import Memory
+from luong._memory import Memory, known, remember
 from luong.kernels import band, dense
 from luong.kernels.additive import blocks, plain, windows
 from luong.kernels.batch import flatten
@@ -24,20 +24,20 @@ PROCESS = os.getpid()  # noted before any fork: see threads.py
 
 def prepare(memory: Memory, backend: str | None) -> Memory:
     """The memory with all that the backend wants to know about its (projected) keys."""
-    if memory.key.dtype in dense.HALF:
-        memory = memory._replace(wide=(memory.key.float(), memory.value.float()))
-    key, value = memory.wide or (memory.key, memory.value)
-    if key.numel() == 0 or choose("additive", backend, _given(key, memory.mask)) != "numba":
-        return memory
+    (key, value, mask, lengths, _), empty = memory, known(memory).empty
+    wide = (key.float(), value.float()) if key.dtype in dense.HALF else None
+    key, value = wide or (key, value)
+    if key.numel() == 0 or choose("additive", backend, _given(key, mask)) != "numba":
+        return remember(*memory[:2], mask, lengths, empty=empty, wide=wide)
     from luong.kernels.additive import operators
 
-    _, (_, flat, _, mask) = flatten(key, key, key, memory.mask)
-    state = operators.prepare(flat.detach(), mask)
+    _, (_, flat, _, flat_mask) = flatten(key, key, key, mask)
+    state, source = operators.prepare(flat.detach(), flat_mask), None
     learns = torch.is_grad_enabled() and (key.requires_grad or value.requires_grad)
     if learns and not torch.compiler.is_compiling() and key.shape[:-1] == value.shape[:-1]:
-        *_, value, _ = flatten(key, key, value, memory.mask)[1]
-        state = (*state, operators.source(flat, value, state))
-    return memory._replace(state=state)
+        *_, flat_value, _ = flatten(key, key, value, mask)[1]
+        source = operators.source(flat, flat_value, state)
+    return remember(*memory[:2], mask, lengths, empty=empty, wide=wide, state=state, source=source)
 
 
 def scores(
@@ -48,12 +48,13 @@ def scores(
     backend: str | None,
     mask: Tensor | None = None,
     state: State | None = None,
+    source: Tensor | None = None,
 ) -> Tensor:
     """Scores (*batch, n, m), in float32 for half types; anything where `mask` is False."""
     query, key, v = _wide(query), _wide(key), _wide(v)
     if _check.autocast(query):
         with torch.autocast(query.device.type, enabled=False):
-            return scores(query, key, v, backend=backend, mask=mask, state=state)
+            return scores(query, key, v, backend=backend, mask=mask, state=state, source=source)
     chosen = choose("additive", backend, _given(query, key, v, mask))
     if chosen == "reference" or 0 in (query.numel(), key.numel()):
         return plain.scores(query, key, v)
@@ -61,7 +62,7 @@ def scores(
     if chosen == "numba":
         from luong.kernels.additive import operators
 
-        found: Tensor = operators.score(query, key, v, mask, *_state(key, mask, state))
+        found: Tensor = operators.score(query, key, v, mask, *_state(key, mask, state, source))
     else:
         found = blocks.scores(query, key, v)
     return found.reshape(*batch, *found.shape[-2:])
@@ -88,7 +89,7 @@ def window(
     n = query.shape[-2]
     _, (query, key, index) = band.common(query, key, index)
     if chosen == "numba":
-        found = windows.compiled(query, key, v, index, _state(key, None, state)[0])
+        found = windows.compiled(query, key, v, index, _state(key, None, state, None)[0])
     else:
         found = windows.blocked(query, key, v, index)
     return found.reshape(*batch, n, found.shape[-1])
@@ -109,11 +110,13 @@ def attend(
             return attend(
                 query, memory, v, backend=backend, dropout=dropout, need_weights=need_weights
             )
-    key, value = memory.wide or (_wide(memory.key), _wide(memory.value))
-    mask, state, dtype = memory.mask, memory.state, memory.value.dtype
+    found, mask, dtype = known(memory), memory.mask, memory.value.dtype
+    key, value = found.wide or (_wide(memory.key), _wide(memory.value))
     if need_weights or dropout:
-        found = scores(query, key, v, backend=backend, mask=mask, state=state)
-        return dense.attend(found, memory, dropout=dropout, need_weights=need_weights)
+        logits = scores(
+            query, key, v, backend=backend, mask=mask, state=found.state, source=found.source
+        )
+        return dense.attend(logits, memory, dropout=dropout, need_weights=need_weights)
     query, v = _wide(query), _wide(v)
     chosen = choose("additive", backend, _given(query, key, value, v, mask))
     if chosen == "reference" or 0 in (query.numel(), key.numel(), value.numel()):
@@ -122,18 +125,21 @@ def attend(
     if chosen == "numba":
         from luong.kernels.additive import operators
 
-        context = operators.attend(query, key, value, v, mask, *_state(key, mask, state))
+        known_of = _state(key, mask, found.state, found.source)
+        context = operators.attend(query, key, value, v, mask, *known_of)
     else:
         context = blocks.attend(query, key, value, v, mask)
     return context.reshape(*batch, *context.shape[-2:]).to(dtype), None
 
 
-def _state(key: Tensor, mask: Tensor | None, state: State | None) -> tuple[State, Tensor | None]:
+def _state(
+    key: Tensor, mask: Tensor | None, state: State | None, source: Tensor | None
+) -> tuple[State, Tensor | None]:
     """What `prepare` found, if it is about these keys and not about a broadcast of them."""
     from luong.kernels.additive import operators
 
     if state is not None and state[0].shape[0] == key.shape[0]:
-        return state[:5], state[5] if len(state) > 5 else None
+        return state, source
     return operators.prepare(key.detach(), mask), None
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from luong import reference
-from luong._mask import Memory
+from luong._memory import Memory
 from luong.kernels import dense
 
 scores = reference.additive_score
@@ -21,9 +21,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, v: Tensor, mask: Tensor | 
 
 def weigh(scores: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """Softmax, and the sum of values."""
-    empty = None if mask is None else ~mask.any(-1, keepdim=True)
-    memory = Memory(value, value, mask, empty)
-    return dense.attend(scores, memory, dropout=0.0, need_weights=False)[0]
+    return dense.attend(scores, Memory(value, value, mask), dropout=0.0, need_weights=False)[0]
 
 
 def derivative(

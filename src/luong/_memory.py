@@ -1,0 +1,238 @@
+"""The memory of a source: what queries attend to, step by step."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from luong import _check
+
+
+class Memory(NamedTuple):
+    """What queries attend to. Positions that no query may attend hold zeros.
+
+    `Attention.prepare` makes it once for a source; `attend` reads it at every decoder step and
+    never changes it. A part may be replaced, `memory._replace(mask=mask)`: the key by what
+    `prepare` would have made of it, the mask by the whole one, `lengths` included. What had been
+    worked out from the old part is dropped, and each `attend` works it out again.
+    """
+
+    key: Tensor
+    """(*batch, m, ...), as the score wants it: Wᵀk of `General`, W_k k of `Concat`, else k."""
+    value: Tensor
+    """(*batch, m, d_v)."""
+    mask: Tensor | None = None
+    """bool (*batch, n or 1, m), True: attend. None: every pair."""
+    lengths: Tensor | None = None
+    """(*batch, 1, 1): how many keys a sentence has, for windows. None: m."""
+    prepared: Prepared | None = None
+    """What was worked out from the parts above, of use to nobody else."""
+
+    def select(self, index: Tensor) -> Memory:
+        """The rows `index` of the first batch dimension: integers, or a bool per row.
+
+        For sentences that leave a batch. (Hypotheses of one sentence need no copy of its memory:
+        let them ride on the query axis.)
+        """
+        sides = [x for x in (self.key, self.value, self.mask) if x is not None]
+        rank = max(x.ndim for x in sides)
+        rows = max(x.shape[0] for x in sides if x.ndim == rank)
+        if rank < 3:
+            raise ValueError(
+                f"select: this memory has no batch, its value is {_check.shape(self.value)}"
+            )
+
+        def rows_of(x: Tensor) -> Tensor:  # what is broadcast over this dimension stays as it is
+            return x if x.ndim < rank or x.shape[0] != rows else x[index]
+
+        found = _unchanged(self)
+        state = found.state
+        if state is not None:  # its batch is flat: elsewhere `attend` makes it again
+            flat = rank == 3 and state[0].shape[0] == rows
+            state = tuple(x[index] for x in state) if flat else None
+        return remember(
+            rows_of(self.key),
+            rows_of(self.value),
+            None if self.mask is None else rows_of(self.mask),
+            None if self.lengths is None else rows_of(self.lengths),
+            empty=None if found.empty is None else rows_of(found.empty),
+            wide=None if found.wide is None else (rows_of(found.wide[0]), rows_of(found.wide[1])),
+            state=state,
+            given=found.given,
+        )
+
+    def detach(self) -> Memory:
+        """The same, without the graph: for backpropagation that is cut off."""
+        found = _unchanged(self)
+        return remember(
+            self.key.detach(),
+            self.value.detach(),
+            self.mask,
+            self.lengths,
+            empty=found.empty,
+            wide=None if found.wide is None else (found.wide[0].detach(), found.wide[1].detach()),
+            state=found.state,
+            given=found.given,
+        )
+
+    def to(
+        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> Memory:
+        """The same on another device, with key and value in another floating dtype."""
+        key, value = (x.to(device=device, dtype=dtype) for x in (self.key, self.value))
+        mask, lengths = (None if x is None else x.to(device) for x in (self.mask, self.lengths))
+        if key is self.key and value is self.value and mask is self.mask:
+            return self
+        found = _unchanged(self)
+        empty = None if found.empty is None else found.empty.to(device)
+        return remember(key, value, mask, lengths, empty=empty, given=found.given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Memory, (self.key, self.value, self.mask, self.lengths)
+
+
+@final
+class Prepared:
+    """What was worked out from the parts of a memory, and from which; nothing changes in it.
+
+    It is about these very tensors: functions that go through a memory tensor by tensor (pytrees,
+    pickle) leave it out.
+    """
+
+    def __init__(
+        self,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        empty: Tensor | None = None,
+        wide: tuple[Tensor, Tensor] | None = None,
+        state: tuple[Tensor, ...] | None = None,
+        source: Tensor | None = None,
+        given: tuple[Given, ...] = (),
+    ) -> None:
+        self.key, self.value, self.mask = key, value, mask
+        self.empty = empty  # bool (*batch, n or 1, 1), True: nothing to attend. None: no such
+        self.wide = wide  # key and value in float32, where a kernel computes in that
+        self.state = state  # what a kernel knows about the keys
+        self.source = source  # to which it leaves the gradients of key and value
+        self.given = given  # what the caller gave, where gradients are taken
+        self.versions = None if torch.compiler.is_compiling() else self._versions()
+
+    def _versions(self) -> tuple[int | None, ...]:
+        return version(self.key), version(self.value), version(self.mask)
+
+    def about(self, memory: Memory) -> bool:
+        """Whether the parts of `memory` are these."""
+        return self.key is memory.key and self.value is memory.value and self.mask is memory.mask
+
+    def changed(self) -> list[str]:
+        """The names of the parts that were changed in place since."""
+        if self.versions is None or (now := self._versions()) == self.versions:
+            return []
+        parts = zip(("key", "value", "mask"), self.versions, now, strict=True)
+        return [name for name, then, since in parts if then != since]
+
+
+class Given(NamedTuple):
+    """A tensor that a memory was made of, which it does not keep alive."""
+
+    name: str
+    tensor: weakref.ref[Tensor]
+    version: int | None
+
+    @classmethod
+    def of(cls, tensors: dict[str, Tensor | None]) -> tuple[Given, ...]:
+        return tuple(
+            cls(name, weakref.ref(x), version(x)) for name, x in tensors.items() if x is not None
+        )
+
+    def changed(self) -> bool:
+        tensor = self.tensor()
+        return tensor is not None and version(tensor) != self.version
+
+
+def version(tensor: Tensor | None) -> int | None:
+    """A number that changes whenever the tensor does; None where there is none."""
+    return None if tensor is None or tensor.is_inference() else tensor._version
+
+
+def known(memory: Memory) -> Prepared:
+    """What is known about the parts of `memory`: of those that were replaced, nothing."""
+    found, mask = memory.prepared, memory.mask
+    if found is not None and found.mask is mask:
+        if found.key is memory.key and found.value is memory.value:
+            return found
+        empty = found.empty
+    else:
+        empty = None if mask is None else ~mask.any(-1, keepdim=True)
+    return Prepared(memory.key, memory.value, mask, empty)
+
+
+def _unchanged(memory: Memory) -> Prepared:
+    """The same, and nothing of parts that were changed in place."""
+    found = memory.prepared
+    if found is None or torch.compiler.is_compiling() or not found.changed():
+        return known(memory)
+    found, given = known(memory._replace(prepared=None)), found.given
+    return Prepared(memory.key, memory.value, memory.mask, found.empty, given=given)
+
+
+def remember(
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    lengths: Tensor | None,
+    *,
+    empty: Tensor | None,
+    wide: tuple[Tensor, Tensor] | None = None,
+    state: tuple[Tensor, ...] | None = None,
+    source: Tensor | None = None,
+    given: tuple[Given, ...] = (),
+) -> Memory:
+    """A memory of these parts, with what was worked out from them."""
+    prepared = Prepared(key, value, mask, empty, wide, state, source, given)
+    return Memory(key, value, mask, lengths, prepared)
+
+
+def made_of(memory: Memory, given: dict[str, Tensor | None]) -> Memory:
+    """The memory, with a note of the tensors that it was made of, where gradients are taken."""
+    found, noted = known(memory), torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    return remember(
+        *memory[:4],
+        empty=found.empty,
+        wide=found.wide,
+        state=found.state,
+        source=found.source,
+        given=Given.of(given) if noted else (),
+    )
+
+
+def within(memory: Memory, mask: Tensor, empty: Tensor) -> Memory:
+    """The memory for some of its pairs, those of `mask`: what is known about its keys holds on."""
+    found = known(memory)
+    return remember(
+        memory.key,
+        memory.value,
+        mask,
+        memory.lengths,
+        empty=empty,
+        wide=found.wide,
+        state=found.state,
+        source=found.source,
+    )
+
+
+# To functions that go through trees of tensors it has none
+pytree.register_pytree_node(
+    Prepared,
+    lambda _: ([], None),
+    lambda _, __: None,
+    flatten_with_keys_fn=lambda _: ([], None),
+    serialized_type_name="luong.Prepared",
+    to_dumpable_context=lambda _: None,
+    from_dumpable_context=lambda _: None,
+)
