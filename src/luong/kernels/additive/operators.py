@@ -280,8 +280,12 @@ class _Left(list[Step]):
 
 
 def _source_of(source: Tensor | None, query: Tensor) -> Any:
-    """The node to which a step leaves gradients; None if it is to compute all of them itself."""
-    return None if source is None or query.shape[1] > 1 else source.grad_fn
+    """The node to which a step leaves gradients; None if it is to compute all of them itself.
+
+    Another node may have come between: FSDP puts one on all that goes into a module.
+    """
+    node = None if source is None or query.shape[1] > 1 else source.grad_fn
+    return node if hasattr(node, "left") else None
 
 
 def _leaves(ctx: Any, v: Tensor, state: State) -> bool:
