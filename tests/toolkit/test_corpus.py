@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from luong.toolkit import corpus
-from luong.toolkit.corpus import Pair, Problem
+from luong.toolkit.corpus import Pair
 from luong.toolkit.errors import ToolkitError
+from luong.toolkit.reading import Problem
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -182,7 +183,10 @@ def test_a_line_of_ten_megabytes_is_not_kept_in_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert items == [["x:1: is longer than 5,000 characters (max_length)"], Pair("c", "d")]
     assert peak < 1_000_000
-    assert [len(pair.target) for pair in corpus.read(str(path))] == [10_000_000, 1]  # no limit
+    with pytest.raises(ToolkitError, match=f"^{path}:1: is longer than 262,144 bytes$"):
+        corpus.read(str(path))
+    with pytest.raises(ToolkitError, match=rf"^{path}:1: is longer than 262,144 bytes$"):
+        list(corpus.lines(path))
 
 
 def test_empty_corpus_is_refused(tmp_path: Path) -> None:

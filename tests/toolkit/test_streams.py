@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from luong.toolkit import streams
 from luong.toolkit.errors import ToolkitError
-from luong.toolkit.streams import Process
+from luong.toolkit.torchrun import Process
 
 TEXT = st.lists(st.text("aé\r ☃", max_size=6), max_size=12).map("\n".join)
 

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from luong.toolkit import corpus
-from luong.toolkit.corpus import Pair, Problem
+from luong.toolkit.corpus import Pair
 from luong.toolkit.errors import ToolkitError
+from luong.toolkit.reading import Problem
 
 
 class Lengths(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from argparse import ArgumentError
@@ -11,7 +12,9 @@ from importlib import import_module
 from typing import Any
 
 from luong import __version__
+from luong.toolkit import torchrun
 from luong.toolkit.errors import ToolkitError, UsageError, needs_toolkit
+from luong.toolkit.standard import guarded
 from luong.toolkit.terminal import say
 
 USAGE = """\
@@ -37,38 +40,49 @@ VERBS = ("train", "translate", "align", "score", "evaluate", "plot", "check")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; errors are one line on stderr. Returns the exit status."""
-    status = _status(argv)
-    if "LOCAL_RANK" in os.environ:
-        # A process of torchrun, whose exit would take down threads of gloo that now and then are
-        # still at it: "terminate called without an active exception", after all was done.
-        sys.stdout.flush()
-        sys.stderr.flush()
+    if argv is not None:
+        return _status(list(argv))
+    _speak_utf8()
+    status = _status(sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done
+    if torchrun.started():
+        # The exit of a process would take down threads of gloo that now and then are still at it:
+        # "terminate called without an active exception", after all was done.
         os._exit(status)
     return status
 
 
-def _status(argv: Sequence[str] | None) -> int:
-    argv = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in argv
-    argv = [argument for argument in argv if argument != "--debug"]
-    for stream in (sys.stdout, sys.stderr):  # UTF-8, whatever the locale
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+def _speak_utf8() -> None:
+    """Start again in UTF-8 mode where the locale has names of files and arguments in another."""
+    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+        environment = os.environ | {"PYTHONUTF8": "1"}
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+
+
+def _status(argv: list[str]) -> int:
+    options = argv[: argv.index("--")] if "--" in argv else argv
+    debug = "--debug" in options
+    argv = [argument for argument in options if argument != "--debug"] + argv[len(options) :]
     warnings.showwarning = _show_warning
-    try:
-        return _run(argv)
-    except SystemExit as end:  # --help
-        return int(end.code or 0)
-    except BrokenPipeError:  # the reader has gone: nobody to tell
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except KeyboardInterrupt:
-        say("interrupted")
-        return 130
-    except (ArgumentError, ToolkitError, ModuleNotFoundError, OSError) as error:
-        if debug:
-            raise
-        say(_explain(error))
-        return 2 if isinstance(error, (ArgumentError, UsageError)) else 1
+    os.environ.pop("MPLBACKEND", None)  # pictures go to files, by no backend of this name
+    with guarded():
+        try:
+            try:
+                return _run(argv)
+            finally:
+                sys.stdout.flush()
+        except SystemExit as end:  # --help
+            return int(end.code or 0)
+        except BrokenPipeError:  # the reader has gone: nobody to tell
+            return 1
+        except KeyboardInterrupt:
+            say("interrupted")
+            return 130
+        except (ArgumentError, ToolkitError, ModuleNotFoundError, OSError) as error:
+            if debug:
+                raise
+            say(_explain(error))
+            return 2 if isinstance(error, (ArgumentError, UsageError)) else 1
 
 
 def _run(argv: list[str]) -> int:
@@ -94,4 +108,4 @@ def _explain(error: Exception) -> str:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    say(str(message))
+    say(" ".join(str(message).split()))

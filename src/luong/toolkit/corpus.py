@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import re
-import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from luong.toolkit.errors import ToolkitError
+from luong.toolkit.reading import MAX_BYTES, Problem, blocks, decoded, split
 
 CMUDICT = "cmudict:"
 _DEV_WORDS = 2670  # the customary size in the grapheme-to-phoneme literature
 _TEST_WORDS = Path(__file__).parent / "data" / "cmudict.test.txt"
-_GZIP = b"\x1f\x8b"  # no UTF-8 begins so
+_LONGEST = 1 << 24  # bytes of a line, whatever max_length allows
 
 
 class Pair(NamedTuple):
     source: str
     target: str
-
-
-class Problem(NamedTuple):
-    """What is wrong with a line."""
-
-    where: str  # file:line
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.reason}"
 
 
 Line = TypeVar("Line", str, str | Problem)
@@ -105,43 +93,11 @@ def read_parallel(source: Path, target: Path) -> list[Pair]:
 
 
 def lines(path: Path) -> Iterator[str]:
-    """Lines of a UTF-8 file. They end at "\\n" or "\\r\\n" alone; a leading BOM is dropped."""
-    with opened(path) as file:
-        yield from (line for _, line in numbered(file, str(path)))
-
-
-def numbered(file: Iterable[bytes], name: str, first: int = 1) -> Iterator[tuple[str, str]]:
-    """Each line of a file as text without its end, after its name: `file:3`."""
-    for number, line in enumerate(file, first):
-        text = _decoded(line, name, number)
-        if isinstance(text, Problem):
-            raise ToolkitError(str(text))
-        yield f"{name}:{number}", text
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
-    """A file to be read, unpacked where it is compressed by gzip. Its errors name it."""
-    try:
-        with path.open("rb") as file:
-            if file.peek(2)[:2] == _GZIP:
-                with gzip.open(file) as unpacked:
-                    yield cast(BinaryIO, unpacked)
-            else:
-                yield file
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ToolkitError(f"{path}: damaged gzip data ({error})") from error
-    except OSError as error:
-        raise ToolkitError(f"{path}: {error.strerror or error}") from error
-
-
-def _decoded(line: bytes, name: str, number: int) -> str | Problem:
-    """A line as text without its end."""
-    try:
-        text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        return Problem(f"{name}:{number}", f"not valid UTF-8 (byte {error.start + 1})")
-    return text.removeprefix("\ufeff") if number == 1 else text
+    """Lines of a UTF-8 file. They end at "\\n" or "\\r\\n" only; a leading BOM is dropped."""
+    for line in _lines(path, None):
+        if isinstance(line, Problem):
+            raise ToolkitError(str(line))
+        yield line
 
 
 def _table(path: Path, max_length: int | None) -> Iterator[Pair | list[Problem]]:
@@ -195,15 +151,16 @@ def _even(
 
 def _lines(path: Path, max_length: int | None) -> Iterator[str | Problem]:
     """Each line of a file, or why it cannot be read."""
-    limit = -1 if max_length is None else 4 * (2 * max_length + 1) + 5  # bytes: TAB, BOM, "\r\n"
-    with opened(path) as file:
-        for number, line in enumerate(iter(lambda: file.readline(limit), b""), 1):
-            if len(line) == limit and not line.endswith(b"\n"):  # not kept in memory
-                while line and not line.endswith(b"\n"):
-                    line = file.readline(1 << 16)
-                yield Problem(f"{path}:{number}", _too_long(max_length))
-            else:
-                yield _decoded(line, str(path), number)
+    limit, reason = MAX_BYTES, f"is longer than {MAX_BYTES:,} bytes"
+    if max_length is not None:
+        limit, reason = 4 * (2 * max_length + 1) + 5, _too_long(max_length)  # TAB, BOM, "\r"
+    if limit > _LONGEST:
+        limit, reason = _LONGEST, f"is longer than {_LONGEST:,} bytes"
+    for number, line in enumerate(chain.from_iterable(split(blocks(path), limit)), 1):
+        if len(line) > limit:
+            yield Problem(f"{path}:{number}", reason)
+        else:
+            yield decoded(line, str(path), number)
 
 
 def _wrong(text: str, max_length: int | None) -> list[str]:

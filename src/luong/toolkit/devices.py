@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
+
+from luong.toolkit.torchrun import Process
 
 
 def find_device(name: str | torch.device | None) -> torch.device:
@@ -27,4 +27,4 @@ def default_device() -> str:
     """The GPU of this process where there is one, else the CPU."""
     if not torch.cuda.is_available():
         return "cpu"
-    return f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
+    return f"cuda:{Process.here().local % torch.cuda.device_count()}"

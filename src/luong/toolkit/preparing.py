@@ -21,9 +21,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from luong.toolkit import corpus, files
 from luong.toolkit.batches import Example
 from luong.toolkit.config import Data
-from luong.toolkit.corpus import Pair, Problem
+from luong.toolkit.corpus import Pair
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.files import whole
+from luong.toolkit.reading import Problem
 from luong.toolkit.vocabulary import Vocabulary
 
 _FORMAT = 1  # of the folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -11,7 +10,9 @@ import torch
 from accelerate import Accelerator, PartialState
 from accelerate.utils import gather_object
 
+from luong.toolkit import torchrun
 from luong.toolkit.errors import ToolkitError
+from luong.toolkit.torchrun import Process
 
 T = TypeVar("T")
 
@@ -19,9 +20,9 @@ T = TypeVar("T")
 def make_accelerator() -> Accelerator:
     """The devices of this process, joined with all others that torchrun started."""
     device = torch.accelerator.current_accelerator()
-    alone = "LOCAL_RANK" not in os.environ
-    # without being told, Accelerate joins processes on GPUs alone, and each would train by itself
-    cpu = not alone and (device is None or device.type == "mps")
+    Process.here()  # wrong variables are named before Accelerate reads them
+    # without being told, Accelerate joins processes on GPUs only, and each would train by itself
+    cpu = torchrun.started() and (device is None or device.type == "mps")
     return Accelerator(cpu=cpu, mixed_precision="no")  # the loop has its own
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from luong.toolkit.errors import ToolkitError, UsageError
+from luong.toolkit.standard import printable
 
 if TYPE_CHECKING:
     from luong.toolkit.translating import Translation
@@ -17,7 +19,8 @@ _WIDTH = 79  # of a description; other texts keep their lines, or fill the termi
 
 
 def say(text: str) -> None:
-    print(f"luong: {text}", file=sys.stderr)
+    """Print a message on stderr, in one line."""
+    print(f"luong: {printable(text)}", file=sys.stderr)
 
 
 class Parser(argparse.ArgumentParser):
@@ -31,9 +34,23 @@ class Parser(argparse.ArgumentParser):
             formatter_class=_Help,
             allow_abbrev=False,
         )
+        self.register("type", int, _whole_number)
+        self.register("type", float, _number)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message.removeprefix("argument "))
+
+
+def _whole_number(text: str) -> int:
+    with suppress(ValueError):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}")
+
+
+def _number(text: str) -> float:
+    with suppress(ValueError):
+        return float(text)
+    raise argparse.ArgumentTypeError(f"expected a number, got {text!r}")
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
 
 from luong.toolkit import terminal
 from luong.toolkit.choices import STEPS, THRESHOLD
 from luong.toolkit.errors import UsageError
-from luong.toolkit.files import whole
 from luong.toolkit.links import AGREED, JOINS, WAYS, write
+from luong.toolkit.streams import destination
 from luong.toolkit.verbs import options
 
 
@@ -69,16 +66,6 @@ def run(argv: Sequence[str]) -> None:
         threshold=arguments.threshold,
         batch_size=arguments.batch_size,
     )
-    with _opened(arguments.output) as file:
+    with destination(arguments.output) as file:
         for links in found:
             print(write(links), file=file)
-
-
-@contextmanager
-def _opened(path: Path | None) -> Iterator[TextIO]:
-    """stdout, or a file that is there when all has been written to it."""
-    if path is None:
-        yield sys.stdout
-        return
-    with whole(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
-        yield file

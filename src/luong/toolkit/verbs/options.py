@@ -5,15 +5,12 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from luong.seq2seq.decoding import RANGES, Decoding, Range, Sampling
-from luong.toolkit import streams
 from luong.toolkit.choices import BATCH_SIZE
 from luong.toolkit.errors import ToolkitError, UsageError
-from luong.toolkit.streams import Process
 
 if TYPE_CHECKING:
     import torch
@@ -164,13 +161,15 @@ def dictionary(arguments: Namespace) -> Mapping[str, str] | None:
         raise UsageError("--dictionary needs --replace-unknown")
     if not arguments.replace_unknown:
         return None
+
+    from luong.toolkit.corpus import lines
+
     path: Path | None = arguments.dictionary
-    lines = chain.from_iterable(streams.share(path, Process(0, 1))) if path else ()
     entries: dict[str, str] = {}
-    for name, line in lines:
+    for number, line in enumerate(lines(path), 1) if path else ():
         word, tab, meaning = line.partition("\t")
         if not tab or not word or "\t" in meaning:
-            raise ToolkitError(f"{name}: expected source<TAB>target, got {line[:80]!r}")
+            raise ToolkitError(f"{path}:{number}: expected source<TAB>target, got {line[:80]!r}")
         entries.setdefault(word, meaning)
     return entries
 

@@ -6,15 +6,15 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from luong.toolkit import streams, terminal
 from luong.toolkit.choices import SOURCE_LENGTH
 from luong.toolkit.errors import UsageError
-from luong.toolkit.streams import Line, Process
+from luong.toolkit.streams import Line
+from luong.toolkit.torchrun import Process
 from luong.toolkit.verbs import options
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def run(argv: Sequence[str]) -> None:
     }
     translator = options.load(arguments)
     layout = FORMATS[arguments.format]
-    with _output(arguments.output, process) as file:
+    with streams.destination(arguments.output, process) as file:
         for chunk in _incoming(arguments, process):
             names, lines = zip(*chunk, strict=True)
             numbers = [_number(name, i) for i, name in enumerate(names, 1)]
@@ -122,11 +122,9 @@ def _incoming(arguments: Namespace, process: Process) -> Iterable[list[Line]]:
         return [[(repr(text), terminal.checked(text)) for text in arguments.text]]
     if arguments.input:
         return streams.share(arguments.input, process)
+    if sys.stdin.isatty():
+        return streams.typed()
     return streams.piped(cast(BufferedReader, sys.stdin.buffer), "stdin")
-
-
-def _output(path: Path | None, process: Process) -> AbstractContextManager[TextIO]:
-    return streams.joined(path, process) if path else nullcontext(sys.stdout)
 
 
 def _number(name: str, place: int) -> int:

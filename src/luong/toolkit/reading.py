@@ -1,0 +1,144 @@
+"""Lines of UTF-8 text from files and pipes, plain or compressed by gzip, in bounded memory."""
+
+from __future__ import annotations
+
+import os
+import stat
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from luong.toolkit.errors import ToolkitError
+
+MAX_BYTES = 1 << 18  # of a line, where nothing else is asked for
+BLOCK = 1 << 16
+_GZIP = b"\x1f\x8b"  # no UTF-8 begins so
+_RATIO = 100  # text unpacks to 3 to 20 times its size
+_FREE = 1 << 24  # bytes that any file may unpack to
+
+
+class Problem(NamedTuple):
+    """What is wrong with a line."""
+
+    where: str  # file:line
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}"
+
+
+class Stream(Protocol):
+    """Bytes that are there to be read, such as `sys.stdin.buffer`."""
+
+    def read1(self, size: int, /) -> bytes: ...
+
+
+def blocks(path: Path) -> Iterator[bytes]:
+    """The bytes of a file or pipe, unpacked where it is compressed. Errors name it."""
+    with opened(path) as file:
+        yield from unpacked(file, str(path))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BufferedReader]:
+    """A file or pipe to be read as it is. Errors name it."""
+    with naming(str(path)):
+        try:
+            file = path.open("rb")
+        except ValueError as error:  # NUL in its name, or what is not Unicode
+            raise ToolkitError(f"{path}: no file can have this name") from error
+        with file:
+            if _endless(file):
+                raise ToolkitError(f"{path}: expected a file of lines, this is a device")
+            yield file
+
+
+def unpacked(stream: Stream, name: str) -> Iterator[bytes]:
+    """The bytes of a stream, as many at a time as are there, unpacked where it is compressed."""
+    with naming(name):
+        parts = iter(lambda: stream.read1(BLOCK), b"")
+        first = next(parts, b"")
+        if first == _GZIP[:1]:  # a slow pipe
+            first += next(parts, b"")
+        parts = chain([first], parts)
+        yield from _gunzipped(parts, name) if first.startswith(_GZIP) else parts
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Errors of reading say what was read."""
+    try:
+        yield
+    except (EOFError, zlib.error) as error:
+        raise ToolkitError(f"{name}: damaged gzip data ({error})") from error
+    except OSError as error:
+        raise ToolkitError(f"{name}: {error.strerror or error}") from error
+
+
+def is_gzip(path: Path) -> bool:
+    """Return whether a file is compressed."""
+    with opened(path) as file:
+        return file.read(len(_GZIP)) == _GZIP
+
+
+def split(parts: Iterable[bytes], limit: int = MAX_BYTES) -> Iterator[list[bytes]]:
+    """The lines that are complete after each part, without "\\n".
+
+    Of a line of more than `limit` bytes only the beginning is kept, still longer than `limit`.
+    """
+    rest = b""
+    for part in parts:
+        if len(rest) > limit:  # only the end of this line matters
+            end = part.find(b"\n")
+            part = part[end:] if end >= 0 else b""
+        *complete, rest = (rest + part).split(b"\n")
+        rest = rest[: limit + 1]
+        if complete:
+            yield complete
+    if rest:
+        yield [rest]
+
+
+def decoded(line: bytes, name: str, number: int) -> str | Problem:
+    """A line as text, or why it is none. A "\\r" at its end and a BOM of the file are dropped."""
+    try:
+        text = line.removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        return Problem(f"{name}:{number}", f"not valid UTF-8 (byte {error.start + 1})")
+    return text.removeprefix("\ufeff") if number == 1 else text
+
+
+def _endless(file: BufferedReader) -> bool:
+    """Return whether a file is a device that need not end, such as /dev/zero."""
+    status = os.fstat(file.fileno())
+    device = stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)
+    return device and not file.isatty() and not os.path.samestat(status, Path(os.devnull).stat())
+
+
+def _gunzipped(parts: Iterable[bytes], name: str) -> Iterator[bytes]:
+    """What gzip data hold, as long as that is no more than text would be."""
+    packed_size = size = 0
+    member = zlib.decompressobj(wbits=31)
+    for packed in parts:
+        packed_size += len(packed)
+        while packed:
+            if member.eof:
+                packed = packed.lstrip(b"\0")  # padding
+                member = zlib.decompressobj(wbits=31) if packed else member
+                continue
+            part = member.decompress(packed, BLOCK)
+            packed = member.unconsumed_tail or member.unused_data
+            size += len(part)
+            if size > max(_FREE, _RATIO * packed_size):
+                raise ToolkitError(
+                    f"{name}: unpacks to more than {_RATIO} times its size, which text does not; "
+                    "if it is meant, unpack it first (gunzip)"
+                )
+            if part:
+                yield part
+    if not member.eof:
+        raise EOFError("it ends too early")

@@ -1,0 +1,116 @@
+"""stdin, stdout and stderr: in UTF-8, safe for a terminal, and what is done where they fail."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from importlib.util import find_spec
+from typing import Any, TextIO, cast
+
+from luong.toolkit.errors import ToolkitError
+
+# C0, DEL and C1; what ends lines, or turns the direction of writing
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROL_IN_LINES = re.compile(f"(?![\t\n]){_CONTROL.pattern}")
+
+
+def printable(text: str, controls: re.Pattern[str] = _CONTROL) -> str:
+    """`text` with what a terminal would obey written as Python writes it: `\\x1b`."""
+    return controls.sub(lambda match: repr(match[0])[1:-1], text)
+
+
+def ask(prompt: str) -> str | None:
+    """A line that is typed at the terminal; None at its end.
+
+    The prompt stands on stderr where stdout is a file or a pipe, which holds results only.
+    """
+    sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
+    try:
+        if sys.stdout.isatty():
+            if find_spec("readline"):
+                import readline  # noqa: F401  (gives `input` its editing and history)
+            return input(prompt)
+        print(prompt, end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if line:
+            return line.removesuffix("\n")
+    except EOFError:
+        pass
+    print(file=sys.stderr)
+    return None
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """stdout and stderr in UTF-8, whatever the locale, and what is done where they fail."""
+    for name, flags in (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:  # closed: of these, using the first two fails
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.open(os.devnull, flags), mode))  # noqa: PTH123, SIM115
+    for stream in (sys.stdout, sys.stderr):
+        cast(Any, stream).reconfigure(encoding="utf-8", errors="backslashreplace")
+    results, messages = cast(TextIO, Results(sys.stdout)), cast(TextIO, Messages(sys.stderr))
+    with redirect_stdout(results), redirect_stderr(messages):
+        yield
+
+
+class Results:
+    """stdout: its errors are named, and results are shown on a terminal as `printable` has them."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._shown = stream, stream.isatty()
+
+    def write(self, text: str) -> int:
+        with self._naming():
+            return self._stream.write(printable(text, _CONTROL_IN_LINES) if self._shown else text)
+
+    def flush(self) -> None:
+        with self._naming():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            _drop(self._stream)
+            if isinstance(error, BrokenPipeError):  # the reader has gone: nobody to tell
+                raise
+            raise ToolkitError(f"stdout: {error.strerror}") from error
+
+
+class Messages:
+    """stderr: where it fails, what runs goes on without it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            _drop(self._stream)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            _drop(self._stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _drop(stream: TextIO) -> None:
+    """Let all that is still written to a stream that has failed vanish."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
