@@ -17,8 +17,8 @@ from luong.toolkit.errors import ToolkitError
 MAX_BYTES = 1 << 18  # of a line, where nothing else is asked for
 BLOCK = 1 << 16
 _GZIP = b"\x1f\x8b"  # no UTF-8 begins so
-_RATIO = 100  # text unpacks to 3 to 20 times its size
-_FREE = 1 << 24  # bytes that any file may unpack to
+_RATIO = 50  # text unpacks to 3 to 20 times its size
+_FREE = 1 << 20  # bytes that any file may unpack to
 
 
 class Problem(NamedTuple):
@@ -90,17 +90,16 @@ def split(parts: Iterable[bytes], limit: int = MAX_BYTES) -> Iterator[list[bytes
 
     Of a line of more than `limit` bytes only the beginning is kept, still longer than `limit`.
     """
-    rest = b""
+    rest = bytearray()
     for part in parts:
-        if len(rest) > limit:  # only the end of this line matters
-            end = part.find(b"\n")
-            part = part[end:] if end >= 0 else b""
-        *complete, rest = (rest + part).split(b"\n")
-        rest = rest[: limit + 1]
-        if complete:
-            yield complete
+        first, *others = part.split(b"\n")
+        if len(rest) <= limit:
+            rest += first
+        if others:
+            yield [bytes(rest), *others[:-1]]
+            rest = bytearray(others[-1])
     if rest:
-        yield [rest]
+        yield [bytes(rest)]
 
 
 def decoded(line: bytes, name: str, number: int) -> str | Problem:
