@@ -21,7 +21,6 @@ from luong.toolkit.choices import (
     Lines,
 )
 from luong.toolkit.errors import ToolkitError, UsageError
-from luong.toolkit.streams import Process
 from luong.toolkit.verbs import options
 
 if TYPE_CHECKING:
@@ -217,7 +216,7 @@ def _translated(arguments: Namespace) -> tuple[str, list[Answer], list[Measureme
 
 
 def _output(path: Path | None) -> AbstractContextManager[TextIO | None]:
-    return streams.joined(path, Process(0, 1)) if path else nullcontext()
+    return streams.destination(path) if path else nullcontext()
 
 
 def _pairs(arguments: Namespace) -> tuple[str, list[Pair], int]:
