@@ -336,6 +336,11 @@ def test_the_command(
     done = run("align", model, "--source", files[0], "--target", files[1], "--output", out)
     assert (done.stdout, done.stderr, out.read_text().splitlines()) == ("", "", expected)
 
+    options = ("--device", "cpu", "--bf16", "--step", "posterior")
+    rough = run("align", model, "--source", files[0], "--target", files[1], *options)
+    close = zip(rough.stdout.splitlines(), expected, strict=True)
+    assert sum(one == other for one, other in close) > len(expected) / 2
+
     gold.write_text("".join(f"{links.write(true_links(word))}\n" for word in WORDS))
     one = run("evaluate", "--alignments", out, "--gold", gold).stdout.splitlines()
     other = run("evaluate", model, "--source", files[0], "--target", files[1], "--gold", gold)
@@ -369,6 +374,12 @@ def test_files_that_do_not_fit(
     ("arguments", "message"),
     [
         (["--threshold", "0"], "--threshold: expected above 0, up to 1, got 0"),
+        (["--threshold", "nan"], "--threshold: expected above 0, up to 1, got nan"),
+        (
+            ["--device", "meta"],
+            "--device: expected cpu, or a GPU that PyTorch finds here, such as cuda or cuda:1; got "
+            "'meta'",
+        ),
         (["--threshold", "1.5"], "--threshold: expected above 0, up to 1, got 1.5"),
         (["--batch-size", "0"], "--batch-size: expected 1 to 10,000, got 0"),
         (["--join", "union"], "--join joins two directions: give --reverse"),

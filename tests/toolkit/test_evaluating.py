@@ -196,6 +196,19 @@ def test_outputs_measured_are_those_translated(run: Run, model: Path, tmp_path: 
     assert [each["exact"] for each in found] == [100, 0]
 
 
+def test_outputs_are_kept_a_line_for_each_source(run: Run, model: Path, tmp_path: Path) -> None:
+    source, one, two, out = (tmp_path / name for name in ("source", "one", "two", "out"))
+    source.write_text("abba\ne\nabba\n")
+    one.write_text("a\nb\nc\n")
+    two.write_text("c\nb\na\n")
+    files = ("--source", source, "--target", one, "--target", two, "--metrics", "exact,cer")
+    done = run("evaluate", model, *files, "--output", out)
+    assert out.read_text() == f"{spell('abba')}\n{spell('e')}\n{spell('abba')}\n"
+    again = run("evaluate", "--hypotheses", out, *files)
+    assert done.stdout.splitlines()[1] == again.stdout.splitlines()[1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "out", "source", "two"]
+
+
 def test_an_ensemble_is_not_its_first_model() -> None:
     pairs = [Pair("the cat", "le chat"), Pair("cat", "chat")]
     one, two = random_translator(1), random_translator(2)
@@ -317,6 +330,17 @@ def test_given_hypotheses(run: Run, tmp_path: Path) -> None:
         (["--alignments", "a"], "links are measured against --gold: give it, and a model or"),
         (["m", "--gold", "g"], "to align, a model needs --source FILE --target FILE"),
         (["MODEL", "--metrics", "blue"], "--metrics: expected some of wer,.*; got 'blue'"),
+        (
+            ["--hypotheses", "h", "--target", "t", "--output", "o"],
+            "--output: there are no new outp",
+        ),
+        (
+            ["m", "--source=s", "--target=t", "--gold=g", "--output=o"],
+            "--output holds translations",
+        ),
+        (["m", "--output", "no/file"], "--output: no/file: there is no folder no"),
+        (["--hypotheses=h", "--target=t", "--seed=-1"], "--seed: expected 0 to 4,294,967,295, got"),
+        (["m", "--gold-base", "2"], "--gold-base: expected 0 to 1, got 2"),
         (["m", "--bootstrap", "0"], "--bootstrap: expected 1 to 100,000, got 0"),
         (["m", "--by-length", "0"], "--by-length: expected 1 to 1,000, got 0"),
         (["m", "--beam", "0"], "--beam: expected 1 to 1,000, got 0"),

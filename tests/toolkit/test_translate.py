@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,37 @@ def test_an_ensemble(call: Run, model: Path, tmp_path: Path) -> None:
     (other / "target.json").write_text((other / "target.json").read_text().replace('"a"', '"q"'))
     message = one_line(call("translate", model, "abc", "--ensemble", other), FAILED)
     assert f"{other}: its target vocabulary is not that of {model}" in message
+
+
+def test_the_beam_is_as_wide_as_the_list(call: Run, model: Path) -> None:
+    options = ("--n-best", 3, "--format", "tsv")
+    wide = call("translate", model, "abbc", *options, "--beam", 3)
+    assert call("translate", model, "abbc", *options).stdout == wide.stdout
+    assert len(wide.stdout.splitlines()) == 3
+
+
+def test_no_ngram_occurs_twice(call: Run, model: Path) -> None:
+    long = ("--min-extra", 20, "--max-extra", 20)
+    for count, repeated in ((0, True), (2, False)):
+        done = call("translate", model, "abcde", *long, "--no-repeat-ngram", count)
+        symbols = done.stdout.split()
+        pairs = [*pairwise(symbols)]
+        assert (len(set(pairs)) < len(pairs)) == repeated
+
+
+def test_an_input_is_not_overwritten(call: Run, model: Path, tmp_path: Path) -> None:
+    source, link = tmp_path / "in", tmp_path / "link"
+    source.write_text("abc\n")
+    link.symlink_to(source)
+    for output in (source, link):
+        done = call("translate", model, "--input", source, "--output", output)
+        assert f"--output: {output} is read as well: give another file" in one_line(done, WRONG)
+        files = ("--source", source, "--target", source)
+        done = call("align", model, *files, "--output", output)
+        assert f"--output: {output} is read as well" in one_line(done, WRONG)
+        done = call("evaluate", model, *files, "--output", output)
+        assert f"--output: {output} is read as well" in one_line(done, WRONG)
+    assert source.read_text() == "abc\n"
 
 
 def words(count: int) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -19,7 +20,9 @@ import luong
 from luong.seq2seq import Seq2Seq
 from luong.seq2seq.model import UNKNOWN
 from luong.seq2seq.search import Decoding, Sampling
+from luong.toolkit import batches
 from luong.toolkit.config import Side
+from luong.toolkit.devices import default_device
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.translating import Translation, Translator
 from luong.toolkit.vocabulary import Vocabulary
@@ -291,3 +294,117 @@ def test_the_documented_lines_run(model: Path) -> None:
     best, *others = model_.translate(["abc"], beam=5, n_best=3)[0]
     assert len(others) == 2
     assert model_.score(["abc"], [best.text])[0].score == pytest.approx(best.score, abs=1e-5)
+
+
+def test_all_settings_are_arguments_of_translate(translator: Translator) -> None:
+    sampling = Sampling(temperature=2.0, top_k=4, top_p=0.9, seed=7)
+    drawn = translator.translate(
+        WORDS[:9], sample=True, n_best=3, temperature=2.0, top_k=4, top_p=0.9, seed=7
+    )
+    for found, other in zip(
+        drawn, translator.search(WORDS[:9], Decoding(n_best=3, sampling=sampling)), strict=True
+    ):
+        same(found, other)
+    limits = {"min_ratio": 1.5, "min_extra": 1, "max_ratio": 3.0, "max_extra": 2}
+    found = translator.translate(WORDS, beam=2, no_repeat_ngram=2, **limits, prefix="e: a")
+    decoding = Decoding(beam=2, no_repeat_ngram=2, **limits)
+    same(found, [best for best, *_ in translator.search(WORDS, decoding, prefix="e: a")])
+    unknown = unknowing()
+    (copied,) = unknown.translate(["the cat"], replace_unknown={}, prefix="le", min_extra=3)
+    ((other,),) = unknown.search(
+        ["the cat"], Decoding(min_extra=3), prefix="le", replace_unknown={}
+    )
+    assert copied.tokens == other.tokens
+    with pytest.raises(ValueError, match="top_k: expected only with sample, which is not given"):
+        translator.translate(["a"], top_k=3)
+    with pytest.raises(ValueError, match="beam: expected 1 where outputs are drawn, got 2"):
+        translator.translate(["a"], sample=True, beam=2)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("cat", r"lines: expected a list of strings; for one line, give \['cat'\]"),
+        (["a", 3], "lines: expected a list of strings, but number 1 is 3"),
+        ([b"cat"], "lines: expected a list of strings, but number 0 is b'cat'"),
+    ],
+)
+def test_what_is_no_list_of_strings_is_refused(
+    translator: Translator, lines: Any, message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        translator.translate(lines)
+    with pytest.raises(TypeError, match=message):
+        translator.search(lines, Decoding())
+    for pairs in (translator.score, translator.align, translator.evaluate):
+        with pytest.raises(TypeError, match=message.replace("lines", "sources", 1)):
+            pairs(lines, ["a", "b"])
+        with pytest.raises(TypeError, match=message.replace("lines", "targets", 1)):
+            pairs(["a", "b"], lines)
+        with pytest.raises(ValueError, match="targets: expected 2, as many as sources, got 1"):
+            pairs(["a", "b"], ["a"])
+
+
+def test_lines_may_come_from_a_generator(translator: Translator) -> None:
+    same(translator.translate(word for word in WORDS[:3]), translator.translate(WORDS[:3]))
+
+
+def test_numbers_out_of_range_are_refused(translator: Translator) -> None:
+    with pytest.raises(ValueError, match="batch_size: expected 1 to 10,000, got 0"):
+        translator.translate(["a"], batch_size=0)
+    with pytest.raises(ValueError, match="max_source: expected 1 to 10,000, got 0"):
+        translator.search(["a"], Decoding(), max_source=0)
+    with pytest.raises(ValueError, match="batch_size: expected 1 to 10,000, got 0"):
+        translator.score(["a"], ["a"], batch_size=0)
+    with pytest.raises(ValueError, match="threshold: expected above 0, up to 1, got nan"):
+        translator.align(["a"], ["a"], threshold=float("nan"))
+    with pytest.raises(ValueError, match="join: expected only with reverse"):
+        translator.align(["a"], ["a"], join="union")
+    with pytest.raises(ValueError, match=r"join: expected one of intersection,.* got 'all'"):
+        translator.align(["a"], ["a"], join="all", reverse=translator)
+    step: Any = "next"
+    with pytest.raises(ValueError, match=r"step: expected one of predicted,.* got 'next'"):
+        translator.align(["a"], ["a"], step=step)
+    with pytest.raises(ValueError, match=r"metrics: expected some of wer,.* got 'blue'"):
+        translator.evaluate(["a"], ["a"], metrics=["blue"])
+    with pytest.raises(TypeError, match=r"metrics: expected a list .* give \['wer'\]"):
+        translator.evaluate(["a"], ["a"], metrics="wer")
+    with pytest.raises(ValueError, match="sources: expected at least one, got none"):
+        translator.evaluate([], [])
+
+
+def test_links_from_python(translator: Translator) -> None:
+    assert translator.align(["abc", ""], ["a b c", ""]) == [[(0, 0), (1, 1), (2, 2)], []]
+    thin = translator.align(["abbc"], [spell("abbc")], threshold=0.01)
+    assert thin == [sorted(thin[0], key=lambda link: link[::-1])]
+    assert len(thin[0]) > 3
+
+
+def test_what_is_shown_of_a_translator_and_a_translation(translator: Translator) -> None:
+    assert re.fullmatch(
+        r"<Translator General; LSTM 1\+1 x 48; 9 source and 14 target symbols; \w+(:\d)?>",
+        repr(translator),
+    )
+    both = Translator(translator.model, translator.source, translator.target, [translator.model])
+    assert "; an ensemble of 2; " in repr(both)
+    (found,) = translator.translate(["abc"])
+    assert re.fullmatch(r"<Translation 'a b c', score -\d\.\d{4}>", repr(found))
+    (cut,) = translator.translate(["abc"], max_ratio=0, max_extra=2)
+    assert repr(cut).endswith(", cut>")
+
+
+def test_a_device_that_is_not_there(model: Path) -> None:
+    for name in ("meta", "cuda:77", "abacus", ""):
+        with pytest.raises(ValueError, match=f"device: expected cpu, or a GPU .* got '{name}'"):
+            luong.load(model, device=name)
+    assert luong.load(model).device == torch.device(default_device())
+
+
+def test_scores_in_several_blocks_are_those_in_one(
+    exact: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources, targets = WORDS[:20], [spell(word) for word in WORDS[1:21]]
+    expected = exact.score(sources, targets)
+    monkeypatch.setattr(batches, "CELLS", 2 * exact.numbers)  # two steps of a pair at a time
+    for found, other in zip(exact.score(sources, targets), expected, strict=True):
+        assert found.steps == pytest.approx(other.steps, abs=1e-10)

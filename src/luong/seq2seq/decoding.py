@@ -53,7 +53,7 @@ class Range:
         return value
 
 
-# No number in these ranges makes a search run out of memory, or go on for hours.
+# Whatever numbers of these ranges come together, the search of a sentence fits into memory.
 RANGES = {
     "beam": Range(1, 1000, whole=True),
     "n_best": Range(1, 1000, whole=True),
