@@ -22,6 +22,10 @@ from luong.toolkit.cli import VERBS
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+# a flag whose help begins with its type or default, or that has none
+NO_MEANING = re.compile(
+    r"^  --.*(?:  |\n) +\((?:default|to be|type|required).*|^  --\S+(?: \S+)?\n  -.*", re.MULTILINE
+)
 ADVICE = "pip install 'luong[toolkit]'"
 
 
@@ -122,7 +126,7 @@ def test_an_environment_holds_what_is_declared_and_nothing_else(
     assert found == [names[:2], names[:4], names[:5]]
 
 
-def test_help_is_that_of_a_development_environment(
+def test_help_is_that_of_a_development_environment_and_has_meanings(
     environments: dict[str, Environment],
 ) -> None:
     commands = [[verb, "--help"] for verb in VERBS]
@@ -131,6 +135,7 @@ def test_help_is_that_of_a_development_environment(
     for verb, done in zip(VERBS, found, strict=True):
         assert (done.status, done.stderr) == (0, "")
         assert done.stdout.startswith(f"usage: luong {verb} ")
+        assert not NO_MEANING.findall(done.stdout)
 
 
 def test_every_verb_works_with_only_the_toolkit(
@@ -235,3 +240,6 @@ def test_the_readme_holds_for_the_wheel_and_its_extras(tmp_path: Path) -> None:
         said += done.stdout
     assert re.search(r"^WER [\d.]+ %", said, re.MULTILINE)
     assert (tmp_path / "runs/g2p-en/attention.png").stat().st_size > 1000
+    luong = [tmp_path / ".venv/bin/luong", "train", "--help"]
+    done = subprocess.run(luong, capture_output=True, text=True, check=True)
+    assert not NO_MEANING.findall(done.stdout)
