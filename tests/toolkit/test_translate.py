@@ -175,6 +175,11 @@ def test_an_input_is_not_overwritten(call: Run, model: Path, tmp_path: Path) -> 
         done = call("evaluate", model, *files, "--output", output)
         assert f"--output: {output} is read as well" in one_line(done, WRONG)
     assert source.read_text() == "abc\n"
+    table = tmp_path / "table"
+    table.write_text("abc\ta b c\n")
+    done = call("evaluate", model, "--data", table, "--output", table)
+    assert f"--output: {table} is read as well" in one_line(done, WRONG)
+    assert table.read_text() == "abc\ta b c\n"
 
 
 def words(count: int) -> str:

@@ -234,6 +234,7 @@ def _pairs(arguments: Namespace) -> tuple[str, list[Pair], int]:
         data = Config.of_run(arguments.model).data.test
     if data is None:
         raise UsageError("the recipe names no test corpus: give --data")
+    options.check_output(arguments.output, *corpus.files(data))
     pairs = list(corpus.read(data))
     return data, pairs, len(pairs)
 
