@@ -21,7 +21,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from luong import _attention, _check
+from luong import _check, _functions
 
 
 def softmax(X: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ def attention(Q: Tensor, K: Tensor, V: Tensor, f: Callable[[Tensor, Tensor], Ten
     """
     if not callable(f):
         raise TypeError(f"f: expected a function of (Q, K), got {type(f).__name__}")
-    return _attention.attention(
+    return _functions.attention(
         *_rows(Q=Q, K=K, V=V), score=lambda query, key: f(query.mT, key.mT).mT
     ).context.mT
 
@@ -106,7 +106,7 @@ def dot_product_attention(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
         >>> luong.columns.dot_product_attention(Q, K, V)
         tensor([[3.]])
     """
-    return _attention.dot_attention(*_rows(Q=Q, K=K, V=V)).context.mT
+    return _functions.dot_attention(*_rows(Q=Q, K=K, V=V)).context.mT
 
 
 def scaled_dot_product_attention(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ def scaled_dot_product_attention(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
         >>> luong.columns.scaled_dot_product_attention(Q, K, V)
         tensor([[3.]])
     """
-    return _attention.scaled_dot_attention(*_rows(Q=Q, K=K, V=V)).context.mT
+    return _functions.scaled_dot_attention(*_rows(Q=Q, K=K, V=V)).context.mT
 
 
 def general_attention(Q: Tensor, K: Tensor, V: Tensor, W: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ def general_attention(Q: Tensor, K: Tensor, V: Tensor, W: Tensor) -> Tensor:
         tensor([[3.]])
     """
     q, k, v = _rows(Q=Q, K=K, V=V)
-    return _attention.general_attention(q, k, v, W).context.mT
+    return _functions.general_attention(q, k, v, W).context.mT
 
 
 def concat_attention(Q: Tensor, K: Tensor, V: Tensor, W: Tensor, v: Tensor) -> Tensor:
@@ -168,7 +168,7 @@ def concat_attention(Q: Tensor, K: Tensor, V: Tensor, W: Tensor, v: Tensor) -> T
         tensor([[3.]])
     """
     q, k, value = _rows(Q=Q, K=K, V=V)
-    return _attention.concat_attention(q, k, value, W, v).context.mT
+    return _functions.concat_attention(q, k, value, W, v).context.mT
 
 
 def _rows(**matrices: Tensor) -> tuple[Tensor, Tensor, Tensor]:

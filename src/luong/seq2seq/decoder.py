@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from luong._attention import Attention, AttentionalState
 from luong._memory import Memory
+from luong._modules import Attention, AttentionalState
 from luong.seq2seq.dropout import Dropout
 from luong.seq2seq.recurrent import LayerState, Stack, advance, run
 from luong.seq2seq.symbols import PAD

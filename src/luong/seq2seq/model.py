@@ -14,8 +14,8 @@ from typing import Literal, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from luong._attention import Attention
 from luong._memory import Memory
+from luong._modules import Attention
 from luong._score import Concat, Dot, General, Location, Scaled, ScaledDot, Score
 from luong._window import LocalMonotonic, LocalPredictive, Window
 from luong.seq2seq.decoder import Decoder

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from luong._attention import Attention
+from luong._modules import Attention
 from luong._score import Location, Scaled
 from luong.seq2seq.model import START
 from luong.toolkit import batches
