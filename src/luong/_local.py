@@ -20,11 +20,18 @@ from luong.kernels.band import sums
 
 
 class Windowed(NamedTuple):
-    """Attention within a window, with its weights as they are computed."""
+    """The result of attention within a local window, with the weights of the window only.
 
-    context: Tensor  # (*batch, n, d_v)
-    weights: Tensor  # (*batch, n, w), w = min(2D + 1, m): of the keys start, start + 1, ...
-    start: Tensor  # (*batch, n), whole
+    Attributes:
+        context: (*batch, n, d_v), the weighted sum of the values for each query.
+        weights: (*batch, n, w), of the keys start, start + 1, ...; w is 2D + 1, or m where that is
+            less. They are 0 for keys of these that lie outside the window.
+        start: (*batch, n), integers: the position of the first of the w keys.
+    """
+
+    context: Tensor
+    weights: Tensor
+    start: Tensor
 
 
 class Band(NamedTuple):

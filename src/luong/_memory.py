@@ -13,30 +13,40 @@ from luong import _check
 
 
 class Memory(NamedTuple):
-    """What queries attend to. Positions that no query may attend hold zeros.
+    """What queries attend to: a source, prepared once. Positions that none may attend hold zeros.
 
     `Attention.prepare` makes it once for a source; `attend` reads it at every decoder step and
     never changes it. A part may be replaced, `memory._replace(mask=mask)`: the key by what
     `prepare` would have made of it, the mask by the whole one, `lengths` included. What had been
     worked out from the old part is dropped, and each `attend` works it out again.
+
+    Attributes:
+        key: (*batch, m, ...), as the score wants it: Wᵀk of `General`, W_k k of `Concat`, else k.
+        value: (*batch, m, d_v).
+        mask: bool (*batch, n or 1, m). True: the query may attend to the key. None: to every key.
+        lengths: (*batch, 1, 1), the number of keys of each sentence, for windows. None: m.
+        prepared: what was worked out from the fields above; for this package only.
     """
 
     key: Tensor
-    """(*batch, m, ...), as the score wants it: Wᵀk of `General`, W_k k of `Concat`, else k."""
     value: Tensor
-    """(*batch, m, d_v)."""
     mask: Tensor | None = None
-    """bool (*batch, n or 1, m), True: attend. None: every pair."""
     lengths: Tensor | None = None
-    """(*batch, 1, 1): how many keys a sentence has, for windows. None: m."""
     prepared: Prepared | None = None
-    """What was worked out from the parts above, of use to nobody else."""
 
     def select(self, index: Tensor) -> Memory:
-        """The rows `index` of the first batch dimension: integers, or a bool per row.
+        """Return the memory of some sentences of the batch, when others are done.
 
-        For sentences that leave a batch. (Hypotheses of one sentence need no copy of its memory:
-        let them ride on the query axis.)
+        Hypotheses of one sentence need no copy of its memory: they may stand on the query axis.
+
+        Args:
+            index: integers, or a bool for each row of the first batch dimension.
+
+        Returns:
+            A memory of these rows, in their order.
+
+        Raises:
+            ValueError: this memory has no batch.
         """
         sides = [x for x in (self.key, self.value, self.mask) if x is not None]
         rank = max(x.ndim for x in sides)
@@ -66,7 +76,7 @@ class Memory(NamedTuple):
         )
 
     def detach(self) -> Memory:
-        """The same, without the graph: for backpropagation that is cut off."""
+        """Return the same memory without its graph, for truncated backpropagation."""
         found = _unchanged(self)
         return remember(
             self.key.detach(),
@@ -82,7 +92,12 @@ class Memory(NamedTuple):
     def to(
         self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
     ) -> Memory:
-        """The same on another device, with key and value in another floating dtype."""
+        """Return the memory on another device, with key and value in another floating dtype.
+
+        Args:
+            device: where to. Default: it stays.
+            dtype: a floating dtype for key and value. Default: they keep theirs.
+        """
         key, value = (x.to(device=device, dtype=dtype) for x in (self.key, self.value))
         mask, lengths = (None if x is None else x.to(device) for x in (self.mask, self.lengths))
         if key is self.key and value is self.value and mask is self.mask:

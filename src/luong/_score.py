@@ -1,4 +1,4 @@
-"""Score functions with their parameters, as modules: what `Attention` is made of.
+"""Score functions as modules, which hold their parameters; `Attention` is made of them.
 
 Equation numbers are those of Luong, Pham & Manning (2015), arXiv:1508.04025.
 """
@@ -21,33 +21,53 @@ Weighed = tuple[Tensor, "Tensor | None"]
 
 
 class Score(nn.Module, ABC):
-    """A score function with its parameters: `score(query, key)` is (*batch, n, m).
+    """The base class of score functions with parameters.
 
-    `Attention` works by the steps below. `gain` is a factor on every score, which each score
+    `score(query, key)` returns scores (*batch, n, m) for query (*batch, n, d_q) and key
+    (*batch, m, d_k), in the dtype of query. `Attention` calls the methods below instead, which
+    work on keys that were prepared once. `gain` is a factor on every score, which each score
     applies where it is cheapest: see `Scaled`.
+
+    Attributes:
+        max_length: key positions from here on are never attended to. None: no such limit.
     """
 
-    max_length: int | None = None  # key positions from here on are never attended
+    max_length: int | None = None
 
     @abstractmethod
     def prepare(self, memory: Memory) -> Memory:
-        """The memory with all that depends on its keys alone done, once per source."""
+        """Return the memory with its keys prepared: what depends on the source only, done once."""
 
     @abstractmethod
     def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """`query` and prepared keys for keys that are used this once, however is cheapest."""
+        """Return query and key, prepared in the cheapest way for keys that are used only once.
+
+        Args:
+            query: (*batch, n, d_q).
+            key: (*batch, m, d_k), as they came.
+
+        Returns:
+            The query and the prepared keys, for `scores` and `attend`.
+        """
 
     @abstractmethod
     def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
-        """Scores (*batch, n, m) against prepared keys, in float32 for half types."""
+        """Return scores (*batch, n, m) against prepared keys, in float32 for half types."""
 
     @abstractmethod
     def window(
         self, query: Tensor, memory: Memory, index: Tensor, gain: Tensor | None = None
     ) -> Tensor:
-        """Scores (*batch, n, w) against the prepared keys at the positions `index`.
+        """Return scores (*batch, n, w) against the prepared keys at the positions `index`.
 
-        index (*batch, n, w), each row consecutive. In float32 for half types.
+        Args:
+            query: (*batch, n, d_q).
+            memory: a memory with prepared keys.
+            index: key positions (*batch, n, w), consecutive in each row.
+            gain: a factor on every score. Default: none.
+
+        Returns:
+            Scores (*batch, n, w), in float32 for half types.
         """
 
     @abstractmethod
@@ -60,15 +80,24 @@ class Score(nn.Module, ABC):
         dropout: float = 0.0,
         need_weights: bool = False,
     ) -> Weighed:
-        """Context (*batch, n, d_v), and weights (*batch, n, m) or None."""
+        """Return the context (*batch, n, d_v), and weights (*batch, n, m) or None.
+
+        Args:
+            query: (*batch, n, d_q).
+            memory: a memory with prepared keys.
+            gain: a factor on every score. Default: none.
+            dropout: the probability that a weight is dropped. Default: 0.
+            need_weights: whether to return the weights too. Default: False.
+        """
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return scores (*batch, n, m) of query (*batch, n, d_q) and key (*batch, m, d_k)."""
         query, key = _formulas.pair(query=query, key=key)
         return self.scores(*self.pair(query, key)).to(query.dtype)
 
 
 class _Product(Score):
-    """A score that is a dot product once the keys are prepared."""
+    """The base class of scores that are a dot product once the keys are prepared."""
 
     scale: float | None = 1.0
 
@@ -112,7 +141,7 @@ class _Product(Score):
 
 
 class _Plain(Score):
-    """A score that goes the dense way: all scores, then softmax and the weighted sum."""
+    """The base class of scores that compute all n x m scores, then softmax and weighted sum."""
 
     @final
     def attend(
@@ -130,7 +159,15 @@ class _Plain(Score):
 
 @final
 class Dot(_Product):
-    """kᵀq (eq. 8, dot). Needs d_q == d_k; no parameters."""
+    """The score kᵀq. It has no parameters, and needs queries and keys of one size.
+
+    Example:
+        >>> luong.Dot()(torch.ones(1, 4), torch.ones(2, 4))
+        tensor([[4., 4.]])
+
+    Source:
+        Luong, Pham & Manning (2015), eq. 8, dot.
+    """
 
     def prepare(self, memory: Memory) -> Memory:
         return memory
@@ -141,7 +178,18 @@ class Dot(_Product):
 
 @final
 class ScaledDot(_Product):
-    """scale · kᵀq, by default with scale = 1/√d_k. Needs d_q == d_k; no parameters."""
+    """The score scale · kᵀq. It has no parameters, and needs queries and keys of one size.
+
+    Args:
+        scale: a factor on every score. Default: 1/√d_k.
+
+    Example:
+        >>> luong.ScaledDot()(torch.ones(1, 4), torch.ones(2, 4))
+        tensor([[2., 2.]])
+
+    Source:
+        Vaswani et al. (2017), eq. 1.
+    """
 
     def __init__(self, scale: float | None = None) -> None:
         super().__init__()
@@ -159,10 +207,26 @@ class ScaledDot(_Product):
 
 @final
 class General(_Product):
-    """kᵀWq (eq. 8, general), with `weight` W of shape (key_size, query_size).
+    """The score kᵀWq, bilinear in query and key.
 
-    Prepared keys are Wᵀk, so that a decoder step has nothing to project. W starts uniform in
-    ±1/√query_size, as PyTorch's Linear does.
+    Prepared keys are Wᵀk, so that a decoder step has nothing to project.
+
+    Args:
+        query_size: d_q.
+        key_size: d_k.
+
+    Attributes:
+        weight: W (key_size, query_size); starts uniform in ±1/√query_size, as PyTorch's Linear.
+
+    Raises:
+        ValueError: a size is not a positive whole number.
+
+    Example:
+        >>> luong.General(query_size=4, key_size=3)(torch.randn(5, 4), torch.randn(7, 3)).shape
+        torch.Size([5, 7])
+
+    Source:
+        Luong, Pham & Manning (2015), eq. 8, general.
     """
 
     def __init__(self, query_size: int, key_size: int) -> None:
@@ -186,13 +250,36 @@ class General(_Product):
 
 @final
 class Concat(Score):
-    """vᵀ tanh(W [q; k] + bias) (eq. 8, concat).
+    """The score vᵀ tanh(W [q; k] + bias), also known as additive or Bahdanau attention.
 
-    `weight` (hidden_size, query_size + key_size) in the order [q; k], `v` (hidden_size,), `bias`
-    (hidden_size,) or None. With `simplified`, `weight` is (hidden_size, query_size) and keys, of
-    size hidden_size, are added as they are (the paper's footnote 15). Prepared keys are W_k k.
-    weight and v start uniform in ±1/√(columns of weight) and ±1/√hidden_size, bias at 0. `backend`
-    as in `additive_score`.
+    Prepared keys are W_k k, where W_k is the half of W that meets the key.
+
+    Args:
+        query_size: d_q.
+        key_size: d_k.
+        hidden_size: d_a, the size of v.
+        bias: whether there is a bias. Default: False, as in the paper.
+        simplified: leave keys as they are, as the paper did (footnote 15); d_k is then d_a.
+            Default: False.
+        backend: "numba" (CPU), "torch" or "reference". Default: the first of them that can take the
+            call, see `luong.explain`.
+
+    Attributes:
+        weight: W (hidden_size, query_size + key_size): first the columns that meet q, then those of
+            k. With `simplified`, (hidden_size, query_size). Starts uniform in ±1/√columns.
+        v: (hidden_size,); starts uniform in ±1/√hidden_size.
+        bias: (hidden_size,), starts at 0, or None.
+
+    Raises:
+        ValueError: a size is not a positive whole number, or `simplified` with d_k other than d_a.
+
+    Example:
+        >>> score = luong.Concat(query_size=4, key_size=3, hidden_size=6)
+        >>> score(torch.randn(5, 4), torch.randn(7, 3)).shape
+        torch.Size([5, 7])
+
+    Source:
+        Luong, Pham & Manning (2015), eq. 8, concat; Bahdanau et al. (2015), A.1.2.
     """
 
     def __init__(
@@ -278,10 +365,24 @@ class Concat(Score):
 
 @final
 class Location(_Plain):
-    """(W q)_j at key position j (eq. 7): keys count, but are not looked at.
+    """The score (W q)_j at key position j, which does not look at the keys.
 
-    `weight` W is (max_length, query_size), starting uniform in ±1/√query_size. Positions from
-    max_length on get weight 0 (footnote 6).
+    Args:
+        query_size: d_q.
+        max_length: rows of W. Positions from there on get weight 0.
+
+    Attributes:
+        weight: W (max_length, query_size); starts uniform in ±1/√query_size.
+
+    Raises:
+        ValueError: a size is not a positive whole number.
+
+    Example:
+        >>> luong.Location(query_size=4, max_length=9)(torch.randn(5, 4), torch.randn(7, 3)).shape
+        torch.Size([5, 7])
+
+    Source:
+        Luong, Pham & Manning (2015), eq. 7 and footnote 6.
     """
 
     def __init__(self, query_size: int, max_length: int) -> None:
@@ -316,9 +417,22 @@ class Location(_Plain):
 
 @final
 class Scaled(Score):
-    """g · score(q, k): any score, with a learned multiplier g (`gain`), initially 1.
+    """The score g · score(q, k): any score times a learned factor g, an inverse temperature.
 
-    An inverse temperature: a larger g makes the weights sharper.
+    A larger g makes the weights sharper. It is not in the paper.
+
+    Args:
+        score: a `Score`, or a function of query and key that returns scores (*batch, n, m).
+
+    Attributes:
+        gain: g, a tensor without dimensions; starts at 1.
+
+    Raises:
+        TypeError: score is neither.
+
+    Example:
+        >>> luong.Scaled(luong.Dot())(torch.ones(1, 4), torch.ones(2, 4)).detach()
+        tensor([[4., 4.]])
     """
 
     def __init__(self, score: Score | ScoreFunction) -> None:
@@ -361,7 +475,7 @@ class Scaled(Score):
 
 @final
 class _Function(_Plain):
-    """Any function of (query, key) that returns scores (*batch, n, m)."""
+    """The score of any function of (query, key) that returns scores (*batch, n, m)."""
 
     def __init__(self, function: ScoreFunction) -> None:
         super().__init__()
@@ -387,7 +501,7 @@ class _Function(_Plain):
     def window(
         self, query: Tensor, memory: Memory, index: Tensor, gain: Tensor | None = None
     ) -> Tensor:
-        """Out of the scores of all pairs, which is all that a plain function can give."""
+        """Pick from the scores of all pairs: a plain function gives nothing less."""
         scores = self.scores(query, memory.key, gain)
         batch = torch.broadcast_shapes(scores.shape[:-2], index.shape[:-2])
         scores, index = (x.expand(*batch, *x.shape[-2:]) for x in (scores, index))
@@ -395,7 +509,7 @@ class _Function(_Plain):
 
 
 def as_score(score: Score | ScoreFunction) -> Score:
-    """`score` itself, or a plain function made into a `Score`."""
+    """Return `score` itself, or a plain function made into a `Score`."""
     if isinstance(score, Score):
         return score
     if not callable(score):
@@ -404,7 +518,7 @@ def as_score(score: Score | ScoreFunction) -> Score:
 
 
 def _times(x: Tensor, gain: Tensor | None) -> Tensor:
-    """x · gain, in float32 for half types."""
+    """Return x · gain, in float32 for half types."""
     if gain is None:
         return x
     return dense.wide(x) * gain

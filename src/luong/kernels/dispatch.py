@@ -48,10 +48,23 @@ def _warn_once(missing: str) -> None:
 
 
 def explain(operator: str, *tensors: Tensor) -> dict[str, list[str]]:
-    """Why each backend of `operator` would refuse `tensors`, in order of preference.
+    """Return why each backend of an operator would refuse a call on these tensors.
 
-    Operators: "additive", and "window" (what local attention does). The first with an empty list is
-    the one that `backend=None` takes.
+    Args:
+        operator: "additive", or "window" for local attention.
+        tensors: the tensors of the call: query, key, value, v.
+
+    Returns:
+        A list of reasons for each backend, in order of preference. The first with an empty list is
+        the one that `backend=None` takes.
+
+    Raises:
+        ValueError: there is no such operator.
+
+    Example:
+        >>> reasons = luong.explain("additive", torch.randn(4, 8), torch.randn(6, 8))
+        >>> list(reasons), reasons["reference"]
+        (['numba', 'torch', 'reference'], [])
     """
     if operator not in BACKENDS:
         raise ValueError(f"operator: expected one of {', '.join(BACKENDS)}, got {operator!r}")

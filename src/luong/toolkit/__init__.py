@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def load(folder: str | Path, *others: str | Path, device: str | None = None) -> Translator:
-    """The trained model of a run, or several of the same vocabularies, to predict together.
+    """Load the trained model of a run, or several models that predict together.
 
         model = luong.load("runs/g2p-en")
         best, *others = model.translate(["attention"], beam=5, n_best=3)[0]
@@ -24,13 +24,21 @@ def load(folder: str | Path, *others: str | Path, device: str | None = None) -> 
         model.score(["attention"], [best.text])[0].score  # the same log-probability
 
     Without `n_best`, `translate` gives one output a line instead of a list. `model.align` and
-    `model.evaluate` do what the commands of these names do. Threads may share a model, and so may
-    forked processes, which compute in one thread each.
+    `model.evaluate` do what the commands of these names do.
 
-    device: "cpu", "cuda", "cuda:1", ...; None: a GPU where there is one, as the command takes it.
+    Args:
+        folder: the folder of a run, where `luong train` wrote it.
+        others: folders of more runs with the same vocabularies, for an ensemble.
+        device: "cpu", "cuda", "cuda:1" and so on. Default: a GPU where there is one, else the CPU.
 
-    Raises `ToolkitError`, in one line, where the folder is no trained model, and ValueError where
-    there is no such device.
+    Returns:
+        A `Translator`. Threads may share it, and so may forked processes, which compute in one
+        thread each.
+
+    Raises:
+        ToolkitError: the folder is no trained model; the message is one line.
+        ValueError: there is no such device.
+        ModuleNotFoundError: the extra `luong[toolkit]` is not installed.
     """
     with needs_toolkit():
         from luong.toolkit.devices import find_device
