@@ -1,11 +1,12 @@
-"""Fonts for labels in any script, and tokens as labels that can be seen."""
+"""Fonts for labels in any script."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Set
+from functools import lru_cache
 
 from matplotlib import font_manager, ft2font
 from matplotlib.font_manager import FontEntry
@@ -24,34 +25,6 @@ _FONTS = {  # for scripts, by the first word of their characters' names
 }
 
 
-def labels(tokens: Sequence[str]) -> list[str]:
-    """The tokens, with what could not be seen made visible.
-
-    White space is drawn as ␣, a combining mark on ◌, and a conjoining jamo (decomposed Hangul) as
-    the letter it is.
-    """
-    return ["".join(map(_visible, token)) if _lonely(token) else token for token in tokens]
-
-
-def _lonely(token: str) -> bool:
-    return token.isspace() or len(token) == 1
-
-
-def _visible(character: str) -> str:
-    if character.isspace():
-        return "␣"
-    if unicodedata.category(character).startswith("M"):
-        return f"◌{character}"
-    name = unicodedata.name(character, "")
-    for position in ("CHOSEONG", "JUNGSEONG", "JONGSEONG"):
-        if name.startswith(f"HANGUL {position} "):
-            try:
-                return unicodedata.lookup(name.replace(position, "LETTER"))
-            except KeyError:  # letters of old Hangul
-                return character
-    return character
-
-
 def families(texts: Iterable[str]) -> list[str]:
     """Fonts that together have every character of `texts`; a warning for those that none has."""
     texts = list(texts)
@@ -66,13 +39,22 @@ def families(texts: Iterable[str]) -> list[str]:
             break
         if entry.name in chosen or not _is_plain(entry):
             continue
-        found = missing & FT2Font(entry.fname).get_charmap().keys()
+        found = missing & _characters(entry.fname)
         if found:
             chosen.append(entry.name)
             missing -= found
     _warn_of_missing(missing)
     _warn_of_order(texts)
     return chosen or [default]
+
+
+@lru_cache(8)  # the default font and few others have all that is drawn, as a rule
+def _characters(path: str) -> Set[int]:
+    """What a font has a glyph for: nothing, where its file is gone or broken."""
+    try:
+        return FT2Font(path).get_charmap().keys()
+    except (OSError, RuntimeError):
+        return frozenset()
 
 
 def _is_plain(entry: FontEntry) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import hashlib
+import re
+import unicodedata
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +25,14 @@ if TYPE_CHECKING:
     from luong.toolkit.translating import Translation, Translator
 
 
+_RESERVED = re.compile(  # names of devices on Windows, whatever follows a dot; and our own
+    r"(con|prn|aux|nul|com[\d¹²³]|lpt[\d¹²³]|conin\$|conout\$)(\..*)?$|curves$|alignments$",
+    re.IGNORECASE,
+)
+_MOST = 100  # alignments of a sheet
+_LONGEST = 2000  # symbols of a side of --target
+
+
 def run(argv: Sequence[str]) -> None:
     """luong plot MODEL TEXT ... | --input FILE | --curves [--out FILE]"""
     parser = _parser()
@@ -32,7 +43,8 @@ def run(argv: Sequence[str]) -> None:
 
     out = _out(arguments)
     plotting.check_path(out)
-    plotting.save(_curves(arguments) if arguments.curves else _alignments(arguments), out)
+    with plotting.settings():
+        plotting.save(_curves(arguments) if arguments.curves else _alignments(arguments), out)
     print(out)
 
 
@@ -72,6 +84,8 @@ def _check(arguments: Namespace) -> None:
         raise UsageError("--target and --n-best are about one TEXT: give it")
     if arguments.target is not None and arguments.n_best:
         raise UsageError("give --target or --n-best")
+    if max(len(arguments.text), arguments.n_best or 0) > _MOST:
+        raise UsageError(f"a sheet holds at most {_MOST} alignments")
 
 
 def _out(arguments: Namespace) -> Path:
@@ -81,13 +95,30 @@ def _out(arguments: Namespace) -> Path:
         return Path("curves.png")
     if arguments.input or len(arguments.text) > 1:
         return Path("alignments.png")
-    return Path(terminal.checked(arguments.text[0]).replace(os.sep, "_")[:100] + ".png")
+    return Path(file_name(terminal.checked(arguments.text[0])) + ".png")
+
+
+def file_name(text: str) -> str:
+    """A name for the picture of `text` that any file system takes: `text` itself, where it is one.
+
+    Where it is not, or where capitals or marks alone tell it from another, a hash keeps apart what
+    would get the same name.
+    """
+    plain = "".join(
+        c if c.isprintable() and c not in '/\\:*?"<>|' else "_"
+        for c in unicodedata.normalize("NFC", text)
+    )
+    plain = re.sub("^[-.~ ]|[. ]$", "_", plain).encode()[:100].decode(errors="ignore")
+    plain = f"_{plain}" if _RESERVED.match(plain) else plain
+    if plain and plain == text.casefold():
+        return plain
+    return f"{plain or '_'}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _curves(arguments: Namespace) -> Figure:
-    from luong.toolkit import plotting
+    from luong.toolkit import curves
 
-    return plotting.curves(arguments.model / "metrics.csv")
+    return curves.draw(arguments.model / "metrics.csv")
 
 
 def _alignments(arguments: Namespace) -> Figure:
@@ -102,7 +133,7 @@ def _alignments(arguments: Namespace) -> Figure:
         pictures, titles = _translated(translator, arguments)
     if not pictures:
         raise ToolkitError("there is nothing to draw: the output is empty")
-    if len(pictures) == 1 and not titles:
+    if len(pictures) == 1 and not any(titles):
         return plotting.figure_of(pictures[0])
     return plotting.sheet(pictures, titles, columns=arguments.columns)
 
@@ -116,6 +147,8 @@ def _forced(translator: Translator, arguments: Namespace) -> Picture:
     pieces = translator.source.split(source), translator.target.split(target)
     if not all(pieces):
         raise ToolkitError("there is nothing to draw: a side is empty")
+    if max(map(len, pieces)) > _LONGEST:
+        raise ToolkitError(f"too long to draw: expected at most {_LONGEST:,} symbols of a side")
     (example,) = aligning.encode(translator, [Pair(source, target)])
     return Picture(aligning.attended(translator, example, arguments.step), *pieces)
 
@@ -125,25 +158,29 @@ def _translated(translator: Translator, arguments: Namespace) -> tuple[list[Pict
     if arguments.input:
         from luong.toolkit.corpus import lines
 
-        texts = list(lines(arguments.input))
+        texts = list(islice(lines(arguments.input), _MOST + 1))
+        if len(texts) > _MOST:
+            raise ToolkitError(f"{arguments.input}: a sheet holds at most {_MOST} alignments")
         names = [f"{arguments.input}:{number}" for number in range(1, len(texts) + 1)]
     else:
         texts = [terminal.checked(text) for text in arguments.text]
         names = [repr(text) for text in texts]
     found: list[Any] = translator.translate(texts, beam=arguments.beam, n_best=arguments.n_best)
-    titles: list[str] = []
+    titles = texts if len(texts) > 1 else [""]
     if arguments.n_best:
         (found,) = found
         texts, names = texts * len(found), names * len(found)
         titles = [f"{k}: log p = {entry.score:.2f}" for k, entry in enumerate(found, 1)]
     pictures = []
-    for text, name, translation in zip(texts, names, found, strict=True):
+    drawn = []
+    for text, name, title, translation in zip(texts, names, titles, found, strict=True):
         terminal.report(translation, name)
         if translation.target:
             pictures.append(_picture(translator, text, translation, arguments.step))
+            drawn.append(title)
         elif len(texts) > 1:
             terminal.say(f"{name}: not drawn: the output is empty")
-    return pictures, titles
+    return pictures, drawn
 
 
 def _picture(
