@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 import unicodedata
 import warnings
 from collections.abc import Iterator
@@ -10,6 +14,8 @@ import pytest
 import torch
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib import ft2font, pyplot
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
@@ -21,6 +27,7 @@ from luong.toolkit import fonts, plotting
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.plotting import Picture
 from luong.toolkit.translating import Translation
+from luong.toolkit.verbs.plot import file_name
 
 
 def picture(source: str, target: str) -> Picture:
@@ -168,40 +175,16 @@ def test_a_sheet_has_cells_of_one_size() -> None:
     assert first.y1 > third.y1  # row by row
     assert first.x0 < second.x0
     assert [axes.get_xlabel() for axes in figure.axes] == ["1", "2", "3", "4"]
+    wide = plotting.sheet(pictures[2:] * 2, ["a rather long title of a small alignment"] * 4)
+    wide.draw_without_rendering()
+    boxes = [axes.xaxis.label.get_window_extent() for axes in wide.axes]
+    assert not any(a.overlaps(b) for k, a in enumerate(boxes) for b in boxes[:k])
+    assert all(wide.bbox.x0 <= box.x0 < box.x1 <= wide.bbox.x1 for box in boxes)
     one_row = plotting.sheet(pictures, columns=9)
     one_row.draw_without_rendering()
     tops = {round(axes.get_window_extent().y1) for axes in one_row.axes}
     assert len(one_row.axes) == 4
     assert len(tops) <= 2  # labels above may be of two heights
-
-
-def test_curves(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.csv"
-    path.write_text(
-        "update,train_loss,dev_loss,dev_per,learning_rate,note,seconds,epoch\n"
-        "100,2.5,2.25,50,0.1,x,1,1\n200,1.5,,25,0.05,y,2,1\n"
-    )
-    figure = plotting.curves(path)
-    panels = {
-        axes.get_ylabel(): {
-            line.get_label(): (list(line.get_xdata()), list(line.get_ydata()))
-            for line in axes.lines
-        }
-        for axes in figure.axes
-    }
-    assert list(panels) == ["loss", "dev PER", "learning rate"]
-    assert panels["loss"]["train loss"] == ([100, 200], [2.5, 1.5])
-    assert panels["loss"]["dev loss"][1] == pytest.approx([2.25, float("nan")], nan_ok=True)
-    assert list(panels["dev PER"].values()) == [([100, 200], [50, 25])]
-    assert [axes.get_legend() is not None for axes in figure.axes] == [True, False, False]
-
-
-@pytest.mark.parametrize("text", ["", "update,dev_loss\n", "update,seconds\n1,2\n", "a,b\n1,2\n"])
-def test_no_curves(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "metrics.csv"
-    path.write_text(text)
-    with pytest.raises(ToolkitError, match=r"metrics\.csv: no curves in it"):
-        plotting.curves(path)
 
 
 def test_scripts_of_the_default_fonts_need_no_warning(tmp_path: Path) -> None:
@@ -264,16 +247,129 @@ def test_a_warning_is_short() -> None:
     assert "가 각 갂 갃 간 갅 갆 갇 ... (HANGUL)" in warning
 
 
-def test_labels_of_what_cannot_be_seen() -> None:
-    decomposed = unicodedata.normalize("NFD", "한á")
-    assert fonts.labels(list(decomposed)) == ["ㅎ", "ㅏ", "ㄴ", "a", "◌\u0301"]
-    assert fonts.labels([" ", "\u3000", "a b", "a\u0301"]) == ["␣", "␣", "a b", "a\u0301"]
-    assert fonts.labels(["\u113c"]) == ["\u113c"]  # old Hangul, which has no such letter
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("x.txt", r"x\.txt: .* ends in \.png, \.svg, \.pdf"),
+        ("no/x.png", r"no/x\.png: there is no folder .*no"),
+        ("folder.png", r"folder\.png: expected a file, got a folder"),
+    ],
+)
+def test_where_no_picture_can_be(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(ToolkitError, match=message):
+        plotting.save(Figure(), tmp_path / name)
 
 
-def test_a_name_of_another_kind(tmp_path: Path) -> None:
-    with pytest.raises(ToolkitError, match=r"x\.txt: .* ends in \.png, \.svg, \.pdf"):
-        plotting.save(Figure(), tmp_path / "x.txt")
+@pytest.mark.parametrize(("n", "m"), [(300, 300), (1, 900), (900, 1)])
+def test_pictures_are_bounded(tmp_path: Path, n: int, m: int) -> None:
+    tokens = [f"{'long ' * 50}{k}" for k in range(m)], [str(k) for k in range(n)]
+    figure = plotting.figure_of(Picture(torch.eye(n, m), *tokens))
+    plotting.save(figure, tmp_path / "x.png")
+    with Image.open(tmp_path / "x.png") as image:
+        assert image.width * image.height <= 1.01 * (1 << 24)
+    figure.draw_without_rendering()
+    assert_apart(figure)
+    columns, rows = (
+        [label.get_text() for label in labels]
+        for labels in (figure.axes[0].get_xticklabels(), figure.axes[0].get_yticklabels())
+    )
+    assert len(columns) <= 100 >= len(rows)  # not all can be read
+    every = -(-n // 100)
+    assert rows == tokens[1][::every]
+    assert max(map(len, columns)) == 40
+    assert columns[0].endswith("…")
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".pdf"])
+def test_files_of_large_pictures_are_small(tmp_path: Path, suffix: str) -> None:
+    names = ["word"] * 400
+    plotting.save(
+        plotting.figure_of(Picture(torch.rand(400, 400), names, names)),
+        path := (tmp_path / f"x{suffix}"),
+    )
+    assert path.stat().st_size < 2_000_000
+
+
+def test_a_sheet_of_many_is_drawn_with_fewer_dots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plotting, "_PIXELS", 1 << 16)
+    figure = plotting.sheet([picture("abcde", "A B C")] * 4)
+    with pytest.warns(UserWarning, match=r"x\.png: 4 pictures .* a \.pdf or \.svg is sharp"):
+        plotting.save(figure, tmp_path / "x.png")
+    with Image.open(tmp_path / "x.png") as image:
+        assert image.width * image.height <= 1.01 * (1 << 16)
+
+
+@pytest.mark.parametrize("text", [r"$\frac$", "$", r"a\b", "$$", "_x^2"])
+def test_texts_are_no_formulas(tmp_path: Path, text: str) -> None:
+    figure = plotting.sheet([Picture(torch.eye(1), [text], [text])] * 2, [text, "other"])
+    plotting.save(figure, tmp_path / "x.svg")
+    assert f"<!-- {text} -->" in (tmp_path / "x.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.filterwarnings("ignore:no font on this machine", "ignore:Glyph")
+def test_syllables_stand_over_their_letters() -> None:
+    tokens = list(unicodedata.normalize("NFD", "한éa"))
+    axes = luong.plot_alignment(torch.eye(6), tokens, tokens)
+    axes.figure.canvas.draw()
+    ticks = {
+        axis: [label.get_window_extent() for label in axis.get_ticklabels()]
+        for axis in (axes.xaxis, axes.yaxis)
+    }
+    above, aside = axes.texts[:2], axes.texts[2:]
+    assert [text.get_text() for text in above] == ["한", "é"]
+    for (first, last), whole in zip([(0, 2), (3, 4)], above, strict=True):
+        box, labels = whole.get_window_extent(), ticks[axes.xaxis]
+        assert box.y0 >= max(label.y1 for label in labels)
+        assert labels[first].x0 < (box.x0 + box.x1) / 2 < labels[last].x1
+    for (first, last), whole in zip([(0, 2), (3, 4)], aside, strict=True):
+        box, labels = whole.get_window_extent(), ticks[axes.yaxis]
+        assert whole.get_text().strip() in ("한", "é")
+        assert box.x1 <= min(label.x0 for label in labels)
+        assert labels[first].y1 > (box.y0 + box.y1) / 2 > labels[last].y0
+    lines = [artist for artist in axes.get_children() if type(artist).__name__ == "Line2D"]
+    assert len(lines) == 4
+
+
+def test_a_matplotlibrc_changes_nothing(tmp_path: Path) -> None:
+    """Not even what a folder holds that somebody sent."""
+    (tmp_path / "matplotlibrc").write_text("text.usetex: true\nsavefig.dpi: 9999\nnonsense: 1\n")
+    code = (
+        "import luong.toolkit.plotting as p; from pathlib import Path\n"
+        "with p.settings(): p.save(p.figure_of(p.Picture([[1]], ['$'], ['b'])), Path('x.png'))"
+    )
+    environment = {**os.environ, "MPLBACKEND": "nonsense"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    (tmp_path / "matplotlibrc").write_bytes(b"\xff")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "ToolkitError: matplotlib does not start: 'utf-8' codec" in done.stderr
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(["CON.x", "nul", ".."]))
+def test_names_of_pictures(text: str) -> None:
+    name = file_name(text)
+    assert 0 < len(f"{name}.png.partial".encode()) <= 143  # as some encrypted folders have it
+    assert name.isprintable()
+    assert not set(name) & set('/\\:*?"<>|')
+    assert name[0] not in ".-~ "
+    assert name[-1] not in ". "
+    assert re.fullmatch("(con|prn|aux|nul|com[0-9]|lpt[0-9])([.].*)?", name.casefold()) is None
+    assert name == text or re.search("-[0-9a-f]{8}$", name)
+
+
+def test_names_of_pictures_differ() -> None:
+    texts = ["a/b", "a_b", "a\\b", "A_b", "é", "é", "x" * 100, "x" * 101, "curves", "con"]
+    names = [unicodedata.normalize("NFC", file_name(text)).casefold() for text in texts]
+    assert len(set(names)) == len(texts)
+    assert file_name("attention") == "attention"
+    assert file_name("is this it") == "is this it"
+    assert file_name("../x").startswith("_._x-")
 
 
 def test_the_command(run: Run, model: Path, tmp_path: Path) -> None:
@@ -289,6 +385,9 @@ def test_the_command(run: Run, model: Path, tmp_path: Path) -> None:
     empty = run("plot", model, "", "--out", tmp_path / "e.png")
     assert empty.stderr == "luong: there is nothing to draw: the output is empty\n"
     assert empty.returncode == 1
+    away = run("plot", tmp_path / "no model", "abc", "--out", tmp_path / "no" / "x.png")
+    folder = tmp_path / "no"
+    assert away.stderr == f"luong: {folder / 'x.png'}: there is no folder {folder}\n"
 
 
 @pytest.mark.parametrize(
@@ -299,6 +398,8 @@ def test_the_command(run: Run, model: Path, tmp_path: Path) -> None:
         (["a", "b", "--target", "x"], "--target and --n-best are about one TEXT: give it"),
         (["--input", "f", "--n-best", "2"], "--target and --n-best are about one TEXT: give it"),
         (["a", "--n-best", "2", "--target", "x"], "give --target or --n-best"),
+        (["x"] * 101, "a sheet holds at most 100 alignments, not 101"),
+        (["x", "--n-best", "101"], "a sheet holds at most 100 alignments, not 101"),
         (["a", "--columns", "0"], "--columns: expected 1 to 1,000, got 0"),
     ],
 )

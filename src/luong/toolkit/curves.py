@@ -35,7 +35,7 @@ def draw(path: Path) -> Figure:
         ax = figure.add_subplot(rows, columns, k + 1)
         for name in names:
             (line,) = ax.plot(updates, table[name], label=_readable(name), rasterized=many)
-            line.set(marker=None if many else "o", markersize=3)
+            line.set(marker="" if many else "o", markersize=3)
         ax.set_xlabel("update")
         ax.set_ylabel(_readable(title if len(names) > 1 else names[0]), **PLAIN)
         ax.grid(color=GREY)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -28,9 +27,9 @@ def text(rows: Sequence[Mapping[str, float]]) -> str:
 
 
 def read(path: Path) -> dict[str, list[float]]:
-    """The columns that hold numbers, by their names; an empty cell is NaN.
+    """The columns, by their names; an empty cell is NaN.
 
-    A file that is no table of a sensible size is refused.
+    A file that is no table of numbers, of a sensible size, is refused.
     """
     content = files.read(path, _MOST)
     try:
@@ -44,8 +43,16 @@ def read(path: Path) -> dict[str, list[float]]:
     for number, line in enumerate(lines, 2):
         if len(line) != len(names):
             raise ToolkitError(f"{path}:{number}: expected {len(names)} cells, got {len(line)}")
-    table = dict[str, list[float]]()
+    table = {}
     for name, cells in zip(names, zip(*lines, strict=True), strict=False):
-        with suppress(ValueError):
-            table[name] = [float(cell or "nan") for cell in cells]
+        if name in table:
+            raise ToolkitError(f"{path}: two columns {name!r}")
+        table[name] = [_number(cell, f"{path}:{k}: {name}") for k, cell in enumerate(cells, 2)]
     return table
+
+
+def _number(cell: str, where: str) -> float:
+    try:
+        return float(cell or "nan")
+    except ValueError:
+        raise ToolkitError(f"{where}: expected a number, got {cell[:80]!r}") from None

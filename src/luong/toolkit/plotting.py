@@ -300,18 +300,19 @@ def _draw_spans(ax: Axes, panel: _Panel, text: dict[str, Any]) -> None:
 
 def _panels(pictures: Sequence[Alignment], titles: Sequence[str]) -> list[_Panel]:
     """The alignments with their labels, in cells of one size that keeps the largest in bounds."""
+    checked = [_picture(picture, None, None) for picture in pictures]
     width, height = (
-        min(_CELL, _LONGEST / max(len(getattr(picture, side)) for picture in pictures))
+        min(_CELL, _LONGEST / max(len(getattr(picture, side)) for picture in checked))
         for side in ("source", "target")
     )
     return [
         _Panel(
-            Picture(picture.weights, picture.source, picture.target),
+            picture,
             _Side(labels.of(picture.source), width, math.ceil(_LINE / width)),
             _Side(labels.of(picture.target), height, math.ceil(_LINE / height)),
             labels.shown(title),
         )
-        for picture, title in zip(pictures, titles, strict=True)
+        for picture, title in zip(checked, titles, strict=True)
     ]
 
 

@@ -84,8 +84,9 @@ def _check(arguments: Namespace) -> None:
         raise UsageError("--target and --n-best are about one TEXT: give it")
     if arguments.target is not None and arguments.n_best:
         raise UsageError("give --target or --n-best")
-    if max(len(arguments.text), arguments.n_best or 0) > _MOST:
-        raise UsageError(f"a sheet holds at most {_MOST} alignments")
+    wanted = max(len(arguments.text), arguments.n_best or 0)
+    if wanted > _MOST:
+        raise UsageError(f"a sheet holds at most {_MOST} alignments, not {wanted:,}")
 
 
 def _out(arguments: Namespace) -> Path:
@@ -160,7 +161,7 @@ def _translated(translator: Translator, arguments: Namespace) -> tuple[list[Pict
 
         texts = list(islice(lines(arguments.input), _MOST + 1))
         if len(texts) > _MOST:
-            raise ToolkitError(f"{arguments.input}: a sheet holds at most {_MOST} alignments")
+            raise ToolkitError(f"{arguments.input}: more than {_MOST} lines, which a sheet holds")
         names = [f"{arguments.input}:{number}" for number in range(1, len(texts) + 1)]
     else:
         texts = [terminal.checked(text) for text in arguments.text]
