@@ -37,6 +37,7 @@ def attend(
         need_weights
         or dropout
         or forward_mode()
+        or _learns_in_a_graph(query, key, value)
         or 0 in (query.numel(), key.numel(), value.numel())
     ):
         logits = scores(query, key, scale)
@@ -48,11 +49,24 @@ def attend(
     return fill(context.reshape(*batch, *context.shape[-2:]), empty), None
 
 
+def _learns_in_a_graph(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether compiled code would have the fused kernel's own backward pass in half precision.
+
+    All scores at once are exact there (see `_blocked_backward`), and on the CPU faster.
+    """
+    if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        return False
+    half = query.dtype in dense.HALF and query.device.type == "cpu"
+    return half and _differentiated(query, key, value)
+
+
+def _differentiated(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+
+
 def _plain_is_better(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Without gradients, and where the call is too small to repay an autograd function."""
-    inputs = (query, key, value)
-    differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
-    return not differentiated or query.numel() * key.shape[-2] < _SMALL
+    return not _differentiated(query, key, value) or query.numel() * key.shape[-2] < _SMALL
 
 
 def _fused_is_better(query: Tensor, value: Tensor) -> bool:
@@ -110,6 +124,8 @@ class _Attend(torch.autograd.Function):
         query, key, value, mask, context, kept = ctx.saved_tensors
         if plain_backward(grad):
             grads = _plain_backward(grad, query, key, value, mask, ctx.scale)
+        elif ctx.fused and grad.dtype in dense.HALF and grad.device.type == "cpu":
+            grads = _blocked_backward(grad, query, key, value, mask, ctx.scale)
         elif ctx.fused:
             grads = _fused_backward(grad, query, key, value, mask, context, kept, ctx.scale)
         else:
@@ -134,13 +150,17 @@ class _Attend(torch.autograd.Function):
 def _products(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
+    weights = _weights(query, key, mask, scale)
+    return torch.bmm(weights, value), weights
+
+
+def _weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     logits = torch.bmm(query, key.mT)
     if scale != 1.0:
         logits = logits * scale
     if mask is not None:
         logits = torch.where(mask, logits, float("-inf"))
-    weights = torch.softmax(logits, -1)
-    return torch.bmm(weights, value), weights
+    return torch.softmax(logits, -1)
 
 
 def _products_backward(
@@ -150,6 +170,32 @@ def _products_backward(
     d_scores.addcmul_(weights, d_scores.sum(-1, keepdim=True), value=-1).mul_(scale)
     d_value = torch.bmm(weights.mT, grad)
     return torch.bmm(d_scores, key), torch.bmm(d_scores.mT, query), d_value
+
+
+def _blocked_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
+) -> tuple[Tensor, ...]:
+    """Some queries at a time, with scores and weights in float32: memory linear in n and m.
+
+    The fused kernel's own backward pass has weights e^(score - log-sum-exp), from scores that it
+    computes again. Where scores are in the millions, the two round apart by more than 1. Here
+    weights sum to 1 whatever the rounding.
+    """
+    (b, n, _), m, dtype = query.shape, key.shape[1], query.dtype
+    step = max(1, _SMALL // (b * m))
+    key, value, d_queries = key.float(), value.float(), []
+    d_key, d_value = torch.zeros_like(key), torch.zeros_like(value)
+    with dense.uncast(grad):
+        for first in range(0, n, step):
+            rows = slice(first, first + step)
+            some, own = query[:, rows].float(), grad[:, rows].float()
+            part = mask if mask is None or mask.shape[1] == 1 else mask[:, rows]
+            weights = _weights(some, key, part, scale)
+            d_query, *found = _products_backward(own, some, key, value, weights, scale)
+            d_queries.append(d_query.to(dtype))
+            d_key += found[0]
+            d_value += found[1]
+    return torch.cat(d_queries, 1), d_key.to(dtype), d_value.to(dtype)
 
 
 def _fused(
