@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import unicodedata
@@ -14,20 +13,16 @@ import pytest
 import torch
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
-from hypothesis import given
-from hypothesis import strategies as st
 from matplotlib import ft2font, pyplot
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from PIL import Image
 
 import luong
-from conftest import Run
 from luong.toolkit import fonts, plotting
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.plotting import Picture
 from luong.toolkit.translating import Translation
-from luong.toolkit.verbs.plot import file_name
 
 
 def picture(source: str, target: str) -> Picture:
@@ -349,60 +344,3 @@ def test_a_matplotlibrc_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "matplotlibrc").write_bytes(b"\xff")
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "ToolkitError: matplotlib does not start: 'utf-8' codec" in done.stderr
-
-
-@given(st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(["CON.x", "nul", ".."]))
-def test_names_of_pictures(text: str) -> None:
-    name = file_name(text)
-    assert 0 < len(f"{name}.png.partial".encode()) <= 143  # as some encrypted folders have it
-    assert name.isprintable()
-    assert not set(name) & set('/\\:*?"<>|')
-    assert name[0] not in ".-~ "
-    assert name[-1] not in ". "
-    assert re.fullmatch("(con|prn|aux|nul|com[0-9]|lpt[0-9])([.].*)?", name.casefold()) is None
-    assert name == text or re.search("-[0-9a-f]{8}$", name)
-
-
-def test_names_of_pictures_differ() -> None:
-    texts = ["a/b", "a_b", "a\\b", "A_b", "é", "é", "x" * 100, "x" * 101, "curves", "con"]
-    names = [unicodedata.normalize("NFC", file_name(text)).casefold() for text in texts]
-    assert len(set(names)) == len(texts)
-    assert file_name("attention") == "attention"
-    assert file_name("is this it") == "is this it"
-    assert file_name("../x").startswith("_._x-")
-
-
-def test_the_command(run: Run, model: Path, tmp_path: Path) -> None:
-    forced = run("plot", model, "abc", "--target", "a b", "--out", tmp_path / "f.svg")
-    assert (forced.stdout, forced.stderr) == (f"{tmp_path / 'f.svg'}\n", "")
-    lines = tmp_path / "lines"
-    lines.write_text("abc\n\ndd\n")
-    sheet = run("plot", model, "--input", lines, "--out", tmp_path / "s.pdf")
-    assert sheet.stdout == f"{tmp_path / 's.pdf'}\n"
-    assert sheet.stderr == f"luong: {lines}:2: not drawn: the output is empty\n"
-    curves = run("plot", model, "--curves", "--out", tmp_path / "c.png")
-    assert (curves.stdout, curves.stderr) == (f"{tmp_path / 'c.png'}\n", "")
-    empty = run("plot", model, "", "--out", tmp_path / "e.png")
-    assert empty.stderr == "luong: there is nothing to draw: the output is empty\n"
-    assert empty.returncode == 1
-    away = run("plot", tmp_path / "no model", "abc", "--out", tmp_path / "no" / "x.png")
-    folder = tmp_path / "no"
-    assert away.stderr == f"luong: {folder / 'x.png'}: there is no folder {folder}\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "what to draw: give one of TEXT, --input and --curves"),
-        (["a", "--curves"], "what to draw: give one of TEXT, --input and --curves"),
-        (["a", "b", "--target", "x"], "--target and --n-best are about one TEXT: give it"),
-        (["--input", "f", "--n-best", "2"], "--target and --n-best are about one TEXT: give it"),
-        (["a", "--n-best", "2", "--target", "x"], "give --target or --n-best"),
-        (["x"] * 101, "a sheet holds at most 100 alignments, not 101"),
-        (["x", "--n-best", "101"], "a sheet holds at most 100 alignments, not 101"),
-        (["a", "--columns", "0"], "--columns: expected 1 to 1,000, got 0"),
-    ],
-)
-def test_wrong_usage(run: Run, arguments: list[str], message: str) -> None:
-    done = run("plot", "model", *arguments)
-    assert (done.returncode, done.stderr) == (2, f"luong: {message}\n")
