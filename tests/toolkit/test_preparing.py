@@ -5,6 +5,7 @@ import io
 import json
 import os
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
@@ -20,9 +22,11 @@ from luong.toolkit.batches import Example
 from luong.toolkit.config import Data, Side
 from luong.toolkit.corpus import Pair
 from luong.toolkit.errors import ToolkitError, UsageError
-from luong.toolkit.preparing import Prepared, prepare
+from luong.toolkit.logs import Journal
+from luong.toolkit.preparing import Examples, Prepared, prepare
 from luong.toolkit.vocabulary import Vocabulary
 
+SYMBOLS = pa.list_(pa.int32())
 PAIRS = [Pair(f"{'ab' * (i % 5)}c{i}", f"A {i % 7} " + "B " * (i % 3) + "é") for i in range(100)]
 
 
@@ -42,7 +46,7 @@ def write(path: Path, pairs: list[Pair], bad: bytes = b"") -> None:
 def run(data: Data, folder: Path) -> tuple[Prepared, str]:
     """What was prepared, and what stood on the screen."""
     screen = io.StringIO()
-    prepared = prepare(data, folder, Console(file=screen, width=1000))
+    prepared = prepare(data, folder, Journal(Console(file=screen, width=1000)))
     return prepared, screen.getvalue()
 
 
@@ -195,16 +199,123 @@ def test_hangul_in_syllables_or_in_letters(data: Data, tmp_path: Path) -> None:
         assert prepared.train.lengths.tolist() == [[length + 1, 2]]
 
 
-def test_a_damaged_folder_is_named_or_done_again(data: Data, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", preparing.FILES)
+@pytest.mark.parametrize("change", ["empty", "half", "bit", "gone"])
+def test_what_is_damaged_is_named_and_done_again(
+    data: Data, tmp_path: Path, name: str, change: str
+) -> None:
     first, _ = run(data, tmp_path)
-    folder = tmp_path / "data"
-    (folder / "prepared.json").write_text('{"digest": ')
-    assert list(run(data, tmp_path)[0].train) == list(first.train)
-    whole = (folder / "train.arrow").read_bytes()
-    for content in (b"", whole[: len(whole) // 2]):
-        (folder / "train.arrow").write_bytes(content)
-        with pytest.raises(ToolkitError, match=r"train\.arrow: damaged, remove .*/data \("):
-            run(data, tmp_path)
+    expected = list(first.train)  # before: the file is mapped
+    path = tmp_path / "data" / name
+    whole = path.read_bytes()
+    middle = len(whole) // 2
+    if change == "gone":
+        path.unlink()
+    else:
+        flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+        path.write_bytes({"empty": b"", "half": whole[:middle], "bit": flipped}[change])
+    again, screen = run(data, tmp_path)
+    assert list(again.train) == expected
+    assert again.digest == first.digest
+    assert path.read_bytes() == whole
+    if (name, change) == ("prepared.json", "gone"):
+        assert screen == ""
+    else:
+        named = path.parent if name == "prepared.json" else path  # its hashes may be what is wrong
+        assert re.search(rf"^{re.escape(str(named))}.*: .*: preparing it again$|tsv, or", screen)
+    assert run(data, tmp_path)[1] == ""
+
+
+def without_hashes(folder: Path, **changes: object) -> None:
+    """Make the folder what older versions left."""
+    content = json.loads((folder / "prepared.json").read_text())
+    del content["hashes"]
+    (folder / "prepared.json").write_text(json.dumps(content | changes))
+
+
+def test_a_folder_of_an_older_version_is_taken(
+    data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = run(data, tmp_path)
+    without_hashes(tmp_path / "data")
+    monkeypatch.setattr(Vocabulary, "build", None)
+    again, screen = run(data, tmp_path)
+    assert (list(again.train), screen) == (list(first.train), "")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"digest": 3},
+        {"skipped": None},
+        {"skipped": [1]},
+        {"skipped": ["1", "a"]},
+        {"hashes": []},
+        {"hashes": {"train.arrow": "ab"}},
+        {"hashes": dict.fromkeys(preparing.FILES[:-1], 3)},
+    ],
+)
+def test_a_record_of_other_fields_is_named(
+    data: Data, tmp_path: Path, changes: dict[str, object]
+) -> None:
+    run(data, tmp_path)
+    without_hashes(tmp_path / "data", **changes)
+    assert ": damaged" in run(data, tmp_path)[1]
+    path = tmp_path / "data" / "prepared.json"
+    for content in ("[]", "3", "null", "[" * 100_000, '{"digest": NaN}'):
+        path.write_text(content)
+        assert f"{path}: damaged (" in run(data, tmp_path)[1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"source": [[5, 2]]}, "its columns are not those of symbols"),
+        ({"source": [[5, 2]], "target": ["ab"]}, "its columns are not those of symbols"),
+        ({"source": pa.array([], SYMBOLS), "target": pa.array([], SYMBOLS)}, "no pairs in it"),
+        ({"source": pa.array([None], SYMBOLS)}, "something is missing in it"),
+        ({"source": pa.array([[None, 2]], SYMBOLS)}, "something is missing in it"),
+        ({"source": pa.array([[]], SYMBOLS)}, "a side of a pair has no end"),
+        ({"source": pa.array([[5, 5]], SYMBOLS)}, "a side of a pair has no end"),
+        ({"source": pa.array([[-1, 2]], SYMBOLS)}, "a symbol is not among the 7 of the vocabulary"),
+        ({"target": pa.array([[9, 2]], SYMBOLS)}, "a symbol is not among the 9 of the vocabulary"),
+    ],
+)
+def test_examples_that_cannot_be(tmp_path: Path, columns: dict[str, object], reason: str) -> None:
+    if reason != "its columns are not those of symbols":
+        columns = {name: pa.array([[5, 2]], SYMBOLS) for name in ("source", "target")} | columns
+    batch = pa.record_batch(columns)
+    path = tmp_path / "train.arrow"
+    with pa.ipc.new_file(str(path), batch.schema) as writer:
+        writer.write_batch(batch)
+    with pytest.raises(ToolkitError, match=re.escape(f"{path}: damaged (")) as caught:
+        Examples(path, (7, 9))
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("last", [5000, -1, 0])
+def test_offsets_that_cannot_be(tmp_path: Path, last: int) -> None:
+    path = tmp_path / "train.arrow"
+    columns = {"source": [[5] * 1012 + [2]], "target": [[5, 2]]}
+    batch = pa.record_batch({name: pa.array(side, SYMBOLS) for name, side in columns.items()})
+    with pa.ipc.new_file(str(path), batch.schema) as writer:
+        writer.write_batch(batch)
+    assert Examples(path, (7, 9))[0] == (columns["source"][0], columns["target"][0])
+    content = bytearray(path.read_bytes())
+    at = content.rindex(np.array([0, 1013], np.int32).tobytes()) + 4  # pyarrow writes no such file
+    content[at : at + 4] = last.to_bytes(4, sys.byteorder, signed=True)
+    path.write_bytes(content)
+    with pytest.raises(ToolkitError, match=re.escape(f"{path}: damaged (")):
+        Examples(path, (7, 9))
+
+
+def test_a_pipe_for_a_corpus_in_symbols(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train.arrow")
+    with pytest.raises(ToolkitError, match=r"train\.arrow: expected a file, got a pipe"):
+        Examples(tmp_path / "train.arrow", (7, 9))
+
+
+def test_a_file_in_the_place_of_the_folder(data: Data, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "data").touch()
     with pytest.raises(ToolkitError, match="data: File exists"):
@@ -232,6 +343,7 @@ from rich.console import Console
 from luong.toolkit import preparing
 from luong.toolkit.config import Data, Side
 from luong.toolkit.errors import ToolkitError
+from luong.toolkit.logs import Journal
 train, dev, out, *stop = sys.argv[1:]
 if stop == ["slow"]:
     chunks = preparing._chunks
@@ -243,7 +355,7 @@ if stop == ["slow"]:
     preparing._chunks = slow
 data = Data(train, dev, source=Side("characters"), max_length=50)
 try:
-    print(preparing.prepare(data, Path(out), Console(stderr=True)).digest)
+    print(preparing.prepare(data, Path(out), Journal(Console(stderr=True))).digest)
 except ToolkitError as error:
     sys.exit(f"luong: {error}")
 """
@@ -317,13 +429,14 @@ from rich.console import Console
 from luong.seq2seq import Seq2Seq
 from luong.toolkit import batches
 from luong.toolkit.config import Data
+from luong.toolkit.logs import Journal
 from luong.toolkit.preparing import prepare
 
 out, data = Path(sys.argv[3]), Data(sys.argv[1], sys.argv[2])
 began = time.monotonic()
-prepared = prepare(data, out, Console(stderr=True))
+prepared = prepare(data, out, Journal(Console(stderr=True)))
 done = time.monotonic()
-again = prepare(data, out, Console(stderr=True))
+again = prepare(data, out, Journal(Console(stderr=True)))
 found = time.monotonic()
 model = Seq2Seq(len(again.source), len(again.target), embedding_size=16, hidden_size=16)
 rng, shortest = random.Random(1), again.train.lengths[:, 0].argsort()

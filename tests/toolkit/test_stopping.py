@@ -30,7 +30,7 @@ def test_no_reason_to_stop() -> None:
         assert Stop.reason(stop.votes()) is None
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_is_noted_and_the_next_is_not(number: int) -> None:
     class Second(Exception):
         pass
@@ -53,7 +53,8 @@ def test_a_signal_is_noted_and_the_next_is_not(number: int) -> None:
 
 def test_a_signal_of_another_process_counts() -> None:
     with Stop() as stop:
-        votes = [mine + theirs for mine, theirs in zip(stop.votes(), [0.0, 1.0, 0.0], strict=True)]
+        votes = stop.votes()
+    votes[1] += 1.0
     reason = Stop.reason(votes)
     assert reason is not None
     assert (str(reason), reason.status) == ("Ctrl-C", 130)
@@ -66,3 +67,14 @@ def test_at_once() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(Stopped, match="SIGTERM"), stop.at_once():
             raise AssertionError("what was noted before has to be heard")
+
+
+def test_the_end_of_the_terminal_is_ignored_where_nohup_ignores_it() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Stop() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert Stop.reason(stop.votes()) is None
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -18,7 +18,7 @@ from luong.toolkit.checkpoints import State
 from luong.toolkit.config import Config, Training
 from luong.toolkit.corpus import Pair
 from luong.toolkit.errors import ToolkitError
-from luong.toolkit.logs import make_console
+from luong.toolkit.logs import Journal, make_console
 from luong.toolkit.preparing import prepare
 from luong.toolkit.translating import Translator, build_model
 from luong.toolkit.validation import validate
@@ -100,30 +100,16 @@ def test_a_model_without_checkpoints_is_not_overwritten(tmp_path: Path) -> None:
     assert same(before, load_file(out / "model.safetensors"))
 
 
-def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
-    config, out = small(tmp_path), tmp_path / "run"
-    once = whole_run(config, tmp_path / "once")
-    training.train(config, out, seconds=0)
-    training.train(config, out, seconds=0)
-    newest = last(out)
-    newest.write_bytes(newest.read_bytes()[:1000])
-    message = r"update-0000000002\.safetensors: not a checkpoint .*; without it, training goes on"
-    with pytest.raises(ToolkitError, match=message):
-        training.train(config, out)
-    newest.unlink()
-    training.train(config, out)
-    assert_same_run(once, out)
-
-
 def test_other_data_of_the_same_name_are_refused(tmp_path: Path) -> None:
     config, out = small(tmp_path), tmp_path / "run"
     training.train(config, out, seconds=0)
-    table = Path(config.data.train)
-    lines = table.read_text().splitlines(keepends=True)
-    table.write_text("".join(lines[:-1]))
-    with pytest.raises(ToolkitError, match="have changed since this run began"):
-        training.train(config, out)
-    table.write_text("".join(lines))
+    for part, name in (("training", config.data.train), ("dev", config.data.dev)):
+        table = Path(name)
+        lines = table.read_text().splitlines(keepends=True)
+        table.write_text("".join(lines[:-1]))
+        with pytest.raises(ToolkitError, match=f"the {part} data, .* have changed since this run"):
+            training.train(config, out)
+        table.write_text("".join(lines))
     training.train(config, out)
     assert_same_run(whole_run(config, tmp_path / "once"), out)
 
@@ -158,7 +144,7 @@ def test_an_update_follows_its_formula(tmp_path: Path) -> None:
         learning_rate=0.5,
         keep=1,
     )
-    data = prepare(config.data, tmp_path / "other", make_console(quiet=True))
+    data = prepare(config.data, tmp_path / "other", Journal(make_console(quiet=True)))
     set_seed(config.training.seed)
     model = build_model(config, data.source, data.target)
     stream = Stream(data.train.lengths, 7, seed=1)
@@ -184,7 +170,7 @@ def test_an_update_follows_its_formula(tmp_path: Path) -> None:
 def test_a_long_gradient_is_cut(tmp_path: Path) -> None:
     settings = {"optimizer": "sgd", "weight_decay": 0.0, "warmup": 0, "learning_rate": 0.5}
     config = small(tmp_path, updates=1, clip_norm=1e-3, **settings)
-    data = prepare(config.data, tmp_path / "other", make_console(quiet=True))
+    data = prepare(config.data, tmp_path / "other", Journal(make_console(quiet=True)))
     set_seed(config.training.seed)
     before = build_model(config, data.source, data.target).state_dict()
     after = weights(config, tmp_path / "run")
@@ -221,7 +207,7 @@ def test_early_stopping_keeps_the_best(tmp_path: Path) -> None:
     losses = [float(row["dev_loss"]) for row in rows(out)]
     assert len(losses) < 200
     assert losses.index(min(losses)) == len(losses) - 1 - 3
-    prepared = prepare(config.data, out, make_console(quiet=True))
+    prepared = prepare(config.data, out, Journal(make_console(quiet=True)))
     best = validate(Translator.load(out), prepared.dev, "loss")
     assert best["loss"] == pytest.approx(min(losses), rel=1e-5)
     training.train(config, out)
@@ -251,7 +237,7 @@ def test_the_better_metric_wins_and_then_the_loss() -> None:
         state.update += 1
         state.loss, state.tokens = 6.0, 4
         better = training.record(state, settings, {"loss": loss, "bleu": bleu})
-        outcomes.append((better, state.finished))
+        outcomes.append((better, state.is_done(settings.updates, settings.patience)))
         assert state.rows[-1]["train_loss"] == 1.5
         assert (state.loss, state.tokens) == (0, 0)
     assert [better for better, _ in outcomes] == [True, False, True, False, True, False, False]

@@ -62,6 +62,8 @@ class Stream:
         self.lengths, self.size, self.unit, self.seed = lengths, size, unit, seed
         self.place = place or Place()
         self._epoch = self._batches(self.place.epoch)
+        if self.place.batch >= len(self._epoch):
+            raise ValueError(f"batch {self.place.batch:,} of an epoch of {len(self._epoch):,}")
 
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
         return self

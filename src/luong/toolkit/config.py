@@ -285,15 +285,24 @@ class Config:
         require("training.metric", metric, expected, fits)
 
     def save(self, path: Path) -> None:
-        text = yaml.safe_dump(asdict(self), sort_keys=False)
-        path.write_text(f"{_BEGIN}\n{text}{_END}\n", encoding="utf-8")
+        path.write_text(self.text, encoding="utf-8")
+
+    @property
+    def text(self) -> str:
+        """What `save` writes."""
+        settings = yaml.safe_dump(asdict(self), sort_keys=False)
+        return f"{_BEGIN}\n{settings}{_END}\n"
 
     @classmethod
     def of_run(cls, folder: Path) -> Config:
         """The settings that `save` wrote into the folder of a run, all of them."""
         path = folder / "config.yaml"
+        return cls.parse(path, files.read(path, _MOST))
+
+    @classmethod
+    def parse(cls, path: Path, content: bytes) -> Config:
+        """The same, where its content comes from elsewhere; errors name `path`."""
         try:
-            content = files.read(path, _MOST)
             # a file that lost its end may still be YAML; older versions ended with the seed
             end = _END if content.startswith(_BEGIN.encode()) else "  seed: [0-9]+"
             if not re.search(rf"^{end}\n\Z".encode(), content, re.MULTILINE):

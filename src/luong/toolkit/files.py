@@ -15,6 +15,9 @@ from luong.toolkit.errors import ToolkitError
 
 PARTIAL = ".partial"
 _KINDS = (
+    (stat.S_ISREG, "a file"),
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISLNK, "a link"),
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISCHR, "a device"),
@@ -39,8 +42,12 @@ def _require_regular(path: Path, mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(mode):
-        kind = next((name for holds, name in _KINDS if holds(mode)), "something else")
-        raise ToolkitError(f"{path}: expected a file, got {kind}")
+        raise ToolkitError(f"{path}: expected a file, got {kind(mode)}")
+
+
+def kind(mode: int) -> str:
+    """What an error calls a thing of this mode."""
+    return next((name for holds, name in _KINDS if holds(mode)), "something else")
 
 
 def read(path: Path, most: int) -> bytes:

@@ -19,10 +19,11 @@ from luong.seq2seq import Seq2Seq
 from luong.seq2seq.model import PAD
 from luong.toolkit import batches, processes
 from luong.toolkit.batches import Batch, Stream
-from luong.toolkit.checkpoints import State
+from luong.toolkit.checkpoints import Checkpoints, State
 from luong.toolkit.config import Training
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.optimization import (
+    expected_tensors,
     load_optimizer,
     make_average,
     make_optimizer,
@@ -33,6 +34,9 @@ from luong.toolkit.optimization import (
 from luong.toolkit.preparing import Prepared
 from luong.toolkit.validation import cross_entropy
 
+_CHANGED = (
+    "the {} data, or how they are read, have changed since this run began; choose another --out"
+)
 _LOOK = 10  # updates between two looks at the losses of an accelerator, which it has to wait for
 
 
@@ -52,7 +56,7 @@ class Learner:
         self.model = accelerator.prepare(model)  # under torchrun: DistributedDataParallel
         self.average = make_average(model, settings.average) if settings.average else None
         self.optimizer = make_optimizer(settings, model)
-        self.state = State(data=recognise(data))
+        self.state = State(data=recognise(data), dev=_hash(data.dev))
         self.stream = self._stream()
         self._loss = torch.zeros((), device=accelerator.device)  # since the last look
         self._tokens, self._began = 0, time.monotonic()
@@ -125,26 +129,42 @@ class Learner:
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a checkpoint holds beside the state."""
-        parts = {"model": self.bare.state_dict(), "optimizer": optimizer_tensors(self.optimizer)}
+        return self._parts(optimizer_tensors(self.optimizer))
+
+    def expected(self) -> dict[str, Tensor]:
+        """Tensors of the names, dtypes and shapes of those that a checkpoint holds."""
+        return self._parts(expected_tensors(self.optimizer))
+
+    def _parts(self, optimizer: dict[str, Tensor]) -> dict[str, Tensor]:
+        parts = {"model": self.bare.state_dict(), "optimizer": optimizer}
         if self.average is not None:
             parts["average"] = self.average.state_dict()
         return {
             f"{part}.{k}": value for part, values in parts.items() for k, value in values.items()
         }
 
-    def load(self, state: State, tensors: dict[str, Tensor]) -> None:
-        """Go on from a checkpoint."""
+    def load(self, checkpoints: Checkpoints) -> None:
+        """Go on from the last checkpoint."""
+        path, state = checkpoints.paths()[-1], checkpoints.state()
+        assert state is not None
         if state.data != self.state.data:
-            raise ToolkitError(
-                "the training data, or how they are read, have changed since this run began; "
-                "choose another --out"
-            )
+            raise ToolkitError(_CHANGED.format("training"))
+        if state.dev not in ("", self.state.dev):  # older versions did not keep it
+            raise ToolkitError(_CHANGED.format("dev"))
+        state, tensors = checkpoints.load(self.expected())
+        for name, tensor in tensors.items():
+            if not torch.isfinite(tensor).all():
+                raise ToolkitError(f"{path}: {name}: expected finite numbers, got NaN or infinity")
+        state.dev = self.state.dev
         self.bare.load_state_dict(_part(tensors, "model"))
         load_optimizer(self.optimizer, _part(tensors, "optimizer"))
         if self.average is not None:
             self.average.load_state_dict(_part(tensors, "average"))
         self.state = state
-        self.stream = self._stream()
+        try:
+            self.stream = self._stream()
+        except ValueError as error:
+            raise ToolkitError(f"{path}: not a checkpoint of these data ({error})") from error
 
     def _stream(self) -> Stream:
         return Stream(
@@ -166,7 +186,10 @@ def randomize(device: torch.device, *numbers: int) -> None:
 
 def recognise(data: Prepared) -> str:
     """What tells training data, in symbols, from others."""
-    parts = [data.digest, data.source.names, data.target.names]
+    return _hash([data.digest, data.source.names, data.target.names])
+
+
+def _hash(parts: object) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -177,6 +200,11 @@ def finite(loss: float, update: int) -> float:
     raise ToolkitError(
         f"the loss became {loss} at update {update}; try a smaller --training.learning_rate"
     )
+
+
+def judged(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights that were validated and kept, among the tensors of a checkpoint."""
+    return _part(tensors, "average.module") or _part(tensors, "model")
 
 
 def _part(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:

@@ -1,12 +1,17 @@
-"""What training tells while it runs: a line that moves, a line a validation, TensorBoard."""
+"""What training tells while it runs: lines, a bar that moves, log.txt, TensorBoard."""
 
 from __future__ import annotations
 
+import io
 import math
-from contextlib import ExitStack
+import os
+import sys
+import time
+from contextlib import ExitStack, suppress
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -20,10 +25,73 @@ if TYPE_CHECKING:
     from luong.toolkit.checkpoints import State
 
 _MEMORY = 0.98  # of the loss that is shown
+_EVERY = 60.0  # seconds from one line about progress to the next, at most
+
+
+class _Forgiving(io.TextIOBase):
+    """The standard error, whose failures are nobody's end: a closed one, a reader that has gone."""
+
+    def write(self, text: str) -> int:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except (OSError, ValueError, AttributeError):  # AttributeError: there is none
+            self._give_up()
+        return len(text)
+
+    def isatty(self) -> bool:
+        try:
+            return sys.stderr.isatty()
+        except (ValueError, AttributeError):
+            return False
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return getattr(sys.stderr, "encoding", None) or "utf-8"
+
+    def _give_up(self) -> None:
+        """Let what is written from now on, and at the end of the process, go nowhere."""
+        with suppress(OSError, ValueError, AttributeError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stderr.fileno())
+            os.close(nowhere)
 
 
 def make_console(*, quiet: bool) -> Console:
-    return Console(stderr=True, markup=False, highlight=False, soft_wrap=True, quiet=quiet)
+    file = cast(IO[str], _Forgiving())
+    return Console(file=file, markup=False, highlight=False, soft_wrap=True, quiet=quiet)
+
+
+class Journal:
+    """Lines for people: on a console, and from `keep` on in a file too. Neither has to work."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._path: Path | None = None
+
+    def keep(self, path: Path) -> None:
+        """Add what is said from now on to a file."""
+        self._path = path
+
+    def say(self, text: str, *, timed: bool = False) -> None:
+        """Say a line; on the console the time comes first only where it is asked for."""
+        self.console.print(f"{_now()} {text}" if timed else text, markup=False)
+        self.note(text)
+
+    def note(self, text: str) -> None:
+        """Say a line to the file only."""
+        if self._path is None:
+            return
+        try:
+            with self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(f"{_now()} {text}\n")
+        except OSError as error:
+            path, self._path = self._path, None
+            self.say(f"{path}: not written any more: {error.strerror}")
+
+
+def _now() -> str:
+    return datetime.now().isoformat(" ", "seconds")
 
 
 def require_tensorboard() -> None:
@@ -37,16 +105,18 @@ class Log(ExitStack):
     """The progress of one training, from where it stands now to its last update."""
 
     def __init__(
-        self, console: Console, state: State, updates: int, tensorboard: Path | None = None
+        self, journal: Journal, state: State, updates: int, tensorboard: Path | None = None
     ) -> None:
         super().__init__()
-        self._bar = self.enter_context(_progress(console))
+        self._journal, self._updates, self._first = journal, updates, state.update
+        self._bar = self.enter_context(_progress(journal.console))
         self._task = self._bar.add_task(
             "training", total=updates, completed=state.update, loss=math.nan, speed=0.0
         )
         self._writer = self._open(tensorboard, state.update + 1) if tensorboard else None
         self._loss: float | None = None
         self._tokens, self._seconds = 0, 1e-9
+        self._line, self._said = "", time.monotonic()
 
     def _open(self, folder: Path, first: int) -> SummaryWriter:
         from torch.utils.tensorboard import SummaryWriter
@@ -64,21 +134,44 @@ class Log(ExitStack):
         self._bar.update(self._task, completed=state.update, loss=self._loss, speed=speed)
         values = {"loss": loss, "tokens_per_second": tokens / seconds, "learning_rate": rate}
         self._write("train", values, state.update)
+        each = self._seconds / max(state.update - self._first, 1)
+        left = timedelta(seconds=round(each * (self._updates - state.update)))
+        self._line = (
+            f"update {state.update:,} of {self._updates:,}: loss {self._loss:.4f}, learning rate "
+            f"{rate:.3g}, {speed:,.0f} tokens/s, {left} left"
+        )
+        if time.monotonic() - self._said >= _EVERY:
+            self.progress()
+
+    def progress(self) -> None:
+        """Say where training is, in a line where there is no bar."""
+        if not self._line:
+            return
+        if self._journal.console.is_terminal:
+            self._journal.note(self._line)
+        else:
+            self._journal.say(self._line, timed=True)
+        self._line, self._said = "", time.monotonic()
 
     def validation(self, row: dict[str, float], better: bool) -> None:
         """A row of metrics.csv was added."""
         update = int(row["update"])
         dev = {name[4:]: value for name, value in row.items() if name.startswith("dev_")}
         self._write("dev", dev, update)
-        rates = [f"{LABELS[name]} {dev[name]:.2f}" for name in dev if name != "loss"]
-        parts = [f"train loss {row['train_loss']:.4f}", f"dev loss {dev['loss']:.4f}", *rates]
         best = " (best so far)" if better else ""
-        self._bar.console.print(f"update {update:,}: {', '.join(parts)}{best}")
+        loss = f"train loss {row['train_loss']:.4f}"
+        self._journal.say(f"update {update:,}: {loss}, {measured(row)}{best}")
 
     def _write(self, group: str, values: dict[str, float], update: int) -> None:
         if self._writer is not None:
             for name, value in values.items():
                 self._writer.add_scalar(f"{group}/{name}", value, update)
+
+
+def measured(row: dict[str, float]) -> str:
+    """What a row of metrics.csv has of the dev data, as `dev loss 0.1234, PER 5.00`."""
+    rates = [f"{LABELS[name]} {row[f'dev_{name}']:.2f}" for name in LABELS if f"dev_{name}" in row]
+    return ", ".join([f"dev loss {row['dev_loss']:.4f}", *rates])
 
 
 def _progress(console: Console) -> Progress:
@@ -91,4 +184,5 @@ def _progress(console: Console) -> Progress:
         TimeRemainingColumn(),
         TextColumn("left"),
         console=console,
+        disable=not console.is_terminal,
     )

@@ -68,6 +68,17 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
     }
 
 
+def expected_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
+    """What `optimizer_tensors` gives once all parameters were updated: on meta, to be compared."""
+    parts = ("exp_avg", "exp_avg_sq") if isinstance(optimizer, AdamW) else ()
+    step = {"step": torch.empty((), device="meta")} if parts else {}
+    return {
+        f"{index}.{name}": value
+        for index, p in enumerate(p for group in optimizer.param_groups for p in group["params"])
+        for name, value in (step | dict.fromkeys(parts, p.to("meta"))).items()
+    }
+
+
 def load_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
     """Give it back what `optimizer_tensors` gave."""
     state: dict[int, dict[str, Tensor]] = {}

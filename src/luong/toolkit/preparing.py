@@ -6,10 +6,11 @@ import hashlib
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass
 from itertools import accumulate, count
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
@@ -18,16 +19,21 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from luong.seq2seq.model import END
 from luong.toolkit import corpus, files
 from luong.toolkit.batches import Example
 from luong.toolkit.config import Data
 from luong.toolkit.corpus import Pair
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.files import whole
+from luong.toolkit.logs import Journal
+from luong.toolkit.plain import parse_json
 from luong.toolkit.reading import Problem
 from luong.toolkit.vocabulary import Vocabulary
 
-_FORMAT = 1  # of the folder
+FILES = ("source.json", "target.json", "train.arrow", "prepared.json")  # of the folder
+_FORMAT = 1  # of it
+_MOST = 1 << 20  # bytes of prepared.json
 _NO_MATTER = ("train", "dev", "test")  # settings: files count by what is in them
 _CHARACTERS = 250_000  # encoded at a time
 _SYMBOLS = pa.list_(pa.int32())
@@ -40,6 +46,20 @@ class _Lists(NamedTuple):
     ends: NDArray[np.int32]  # one more than there are lists: the start of the first comes first
     values: NDArray[np.int32]
 
+    @classmethod
+    def of(cls, column: pa.ListArray, size: int) -> _Lists:
+        """The lists of a column: symbols below `size`, END last. Raises ValueError."""
+        column.validate(full=True)
+        if column.null_count or column.values.null_count:
+            raise ValueError("something is missing in it")
+        lists = cls(column.offsets.to_numpy(), column.values.to_numpy())
+        used = lists.values[lists.ends[0] : lists.ends[-1]]
+        if (np.diff(lists.ends) < 1).any() or (lists.values[lists.ends[1:] - 1] != END).any():
+            raise ValueError("a side of a pair has no end")
+        if used.size and not 0 <= used.min() <= used.max() < size:
+            raise ValueError(f"a symbol is not among the {size:,} of the vocabulary")
+        return lists
+
     def row(self, i: int) -> list[int]:
         row: list[int] = self.values[self.ends[i] : self.ends[i + 1]].tolist()
         return row
@@ -48,22 +68,26 @@ class _Lists(NamedTuple):
 class Examples(Sequence[Example]):
     """The examples of a corpus in symbols, in an Arrow file that is mapped, not read.
 
-    `lengths` (examples, 2), int32, holds the numbers of source and of target symbols with END.
+    `sizes` are those of the vocabularies. `lengths` (examples, 2), int32, holds the numbers of
+    source and of target symbols with END.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sizes: tuple[int, int]) -> None:
+        with files.opened(path):  # a file
+            pass
         try:
             reader = pa.ipc.open_file(pa.memory_map(str(path)))
+            if reader.schema != _SCHEMA:
+                raise ValueError("its columns are not those of symbols")
             batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-        except (pa.ArrowInvalid, OSError) as error:
-            raise ToolkitError(f"{path}: damaged, remove {path.parent} ({error})") from error
-        self._sides = [
-            [
-                _Lists(batch.column(i).offsets.to_numpy(), batch.column(i).values.to_numpy())
-                for batch in batches
+            self._sides = [
+                [_Lists.of(batch.column(i), size) for batch in batches]
+                for i, size in enumerate(sizes)
             ]
-            for i in range(2)
-        ]
+            if not sum(batch.num_rows for batch in batches):
+                raise ValueError("no pairs in it")
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise ToolkitError(f"{path}: damaged ({' '.join(str(error).split())})") from error
         self._starts: list[int] = [0, *accumulate(batch.num_rows for batch in batches)]
         self.lengths: NDArray[np.int32] = np.stack(
             [np.concatenate([np.diff(lists.ends) for lists in side]) for side in self._sides],
@@ -112,9 +136,9 @@ class Skipped:
         self.count += 1
         self.first = self.first or str(problems[0])
 
-    def report(self, name: str, console: Console) -> None:
+    def report(self, name: str, journal: Journal) -> None:
         if self.count:
-            _say(console, f"{name}: {self.count:,} bad lines skipped; the first: {self.first}")
+            journal.say(f"{name}: {self.count:,} bad lines skipped; the first: {self.first}")
 
 
 class _Reader:
@@ -135,45 +159,84 @@ class _Reader:
         self.total = next(number)
 
 
+class _Record(NamedTuple):
+    """What prepared.json tells."""
+
+    digest: str  # of what the folder was prepared from
+    skipped: tuple[int, str]
+    hashes: dict[str, str]  # of the other files, by name; older versions kept none
+
+
 def prepare(
-    data: Data, out: Path, console: Console, known: tuple[Vocabulary, Vocabulary] | None = None
+    data: Data, out: Path, journal: Journal, known: tuple[Vocabulary, Vocabulary] | None = None
 ) -> Prepared:
     """The data of a run, encoded once into the folder `out / "data"` and found there again.
 
     Symbols are those of the training corpus, or, where it is given, of the vocabularies `known`.
     The training corpus is read as a stream: once for each vocabulary and once to encode it. A
-    corpus or a setting that has changed since is noticed, said, and prepared again. A bad corpus
-    raises `ToolkitError` before anything is written. Several processes may call it at once.
+    corpus or a setting that has changed since, and a file in the folder that was damaged, are
+    noticed, said, and prepared again. A bad corpus raises `ToolkitError` before anything is
+    written. Several processes may call it at once.
     """
     folder, skipped = out / "data", Skipped()
     dev = list(corpus.pairs(_again(data.dev), data.max_length, _rule(data, skipped)))
-    skipped.report(data.dev, console)
+    skipped.report(data.dev, journal)
     digest = _digest(data, known)
     try:
-        if _stored(folder).get("digest") != digest:
-            _write(data, folder, digest, console, known)
-        Skipped(*_stored(folder)["skipped"]).report(data.train, console)
-        return Prepared(
-            Vocabulary.load(folder / "source.json"),
-            Vocabulary.load(folder / "target.json"),
-            Examples(folder / "train.arrow"),
-            dev,
-            digest,
-        )
+        try:
+            prepared, skipped = _load(folder, digest, data, dev)
+        except ToolkitError as reason:
+            if (folder / "prepared.json").exists():
+                journal.say(f"{reason}: preparing it again")
+            _write(data, folder, digest, journal, known)
+            prepared, skipped = _load(folder, digest, data, dev)
     except OSError as error:
         raise ToolkitError(f"{folder}: {error.strerror or error}") from error
+    skipped.report(data.train, journal)
+    return prepared
+
+
+def _load(folder: Path, digest: str, data: Data, dev: list[Pair]) -> tuple[Prepared, Skipped]:
+    """What was prepared from `digest`. Raises `ToolkitError` where it was not, or is not whole."""
+    record = _record(folder / "prepared.json")
+    if record.digest != digest:
+        raise ToolkitError(f"{data.train}, or how it is read, has changed since it was prepared")
+    for part, expected in record.hashes.items():
+        if files.digest(folder / part) != expected:
+            raise ToolkitError(f"{folder / part}: damaged: it has changed since it was prepared")
+    source, target = (Vocabulary.load(folder / part) for part in ("source.json", "target.json"))
+    train = Examples(folder / "train.arrow", (len(source), len(target)))
+    return Prepared(source, target, train, dev, digest), Skipped(*record.skipped)
+
+
+def _record(path: Path) -> _Record:
+    try:
+        match parse_json(files.read(path, _MOST)):
+            case {"digest": str(digest), "skipped": [int(count), str(first)], **rest}:
+                return _Record(digest, (count, first), _hashes(rest.get("hashes")))
+        raise ValueError("its fields are not those of prepared data")
+    except ValueError as error:
+        raise ToolkitError(f"{path}: damaged ({error})") from error
+
+
+def _hashes(told: object) -> dict[str, str]:
+    if told is None:  # in an older version
+        return {}
+    if isinstance(told, dict) and told.keys() == set(FILES[:-1]):
+        return {name: str(value) for name, value in told.items()}
+    raise ValueError("its hashes are not those of prepared data")
 
 
 def _write(
     data: Data,
     folder: Path,
     digest: str,
-    console: Console,
+    journal: Journal,
     known: tuple[Vocabulary, Vocabulary] | None,
 ) -> None:
     """Everything of `Prepared` but the dev pairs; `prepared.json` comes last and vouches for it."""
-    _remark(data, folder, console)
-    with _progress(console) as bar:
+    _remark(data, journal)
+    with _progress(journal.console) as bar:
         reader = _Reader(data, bar)
         source, target = known or (
             Vocabulary.build(data.source, (p.source for p in reader.read("source symbols"))),
@@ -181,17 +244,23 @@ def _write(
         )
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "lock"):
-            if _stored(folder).get("digest") == digest:  # another process was faster
+            with suppress(ToolkitError):
+                _load(folder, digest, data, [])  # another process was faster
                 return
             (folder / "prepared.json").unlink(missing_ok=True)
-            source.save(folder / "source.json")
-            target.save(folder / "target.json")
+            for name, vocabulary in (("source.json", source), ("target.json", target)):
+                with whole(folder / name) as path:
+                    vocabulary.save(path)
             with whole(folder / "train.arrow") as path:
                 _encode(reader.read("encoding"), source, target, path)
             if _digest(data, known) != digest:
                 raise ToolkitError(f"{data.train}: changed while it was read; start again")
+            content = {
+                "digest": digest,
+                "skipped": astuple(reader.skipped),
+                "hashes": {name: files.digest(folder / name) for name in FILES[:-1]},
+            }
             with whole(folder / "prepared.json") as path:
-                content = {"digest": digest, "skipped": astuple(reader.skipped)}
                 path.write_text(json.dumps(content), encoding="utf-8")
 
 
@@ -218,15 +287,6 @@ def _chunks(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
             chunk, characters = [], 0
     if chunk:
         yield chunk
-
-
-def _stored(folder: Path) -> dict[str, Any]:
-    """What `prepared.json` says; nothing where there is none."""
-    try:
-        content: dict[str, Any] = json.loads((folder / "prepared.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return {}
-    return content
 
 
 def _digest(data: Data, known: tuple[Vocabulary, Vocabulary] | None) -> str:
@@ -259,17 +319,10 @@ def _refuse(problems: list[Problem]) -> None:
     )
 
 
-def _remark(data: Data, folder: Path, console: Console) -> None:
-    if _stored(folder):
-        changed = f"{data.train}, or how it is read, has changed since it was prepared"
-        _say(console, f"{changed}: preparing it again")
+def _remark(data: Data, journal: Journal) -> None:
     match corpus.files(data.train):
         case [source, target] if source.exists() and target.exists() and source.samefile(target):
-            _say(console, f"{source} is both the source and the target")
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False)
+            journal.say(f"{source} is both the source and the target")
 
 
 def _progress(console: Console) -> Progress:

@@ -1,4 +1,4 @@
-"""When training stops before its end: Ctrl-C, SIGTERM, a time limit."""
+"""When training stops before its end: Ctrl-C, SIGTERM, SIGHUP, a time limit."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import Any
 from luong.toolkit.errors import UsageError
 
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+if hasattr(signal, "SIGHUP"):  # the terminal has gone; Windows has none
+    NAMES[signal.SIGHUP] = "SIGHUP"
 
 
 class Stopped(Exception):
@@ -39,7 +41,11 @@ class Stop:
 
     def __enter__(self) -> Stop:
         if threading.current_thread() is threading.main_thread():  # others get no signals
-            self._before = {number: signal.signal(number, self._note) for number in NAMES}
+            self._before = {
+                number: signal.signal(number, self._note)
+                for number in NAMES
+                if not _ignored(number)
+            }
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -76,6 +82,11 @@ class Stop:
     def _restore(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+
+def _ignored(number: int) -> bool:
+    """Whether somebody has seen to it that the end of the terminal is none of ours: nohup."""
+    return NAMES[signal.Signals(number)] == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN
 
 
 def _stopped(number: int | None) -> Stopped:

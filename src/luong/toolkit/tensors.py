@@ -80,7 +80,7 @@ class Stored:
             content = _bytes(found[name])
             if self._file.readinto(content) < len(content):
                 raise ToolkitError(f"{self._path}: damaged: its end is missing")
-        if _HASH in self.about and self.about[_HASH] != _hash(found, self.about):
+        if _HASH in self.about and self.about[_HASH] != digest(found, self.about):
             raise ToolkitError(f"{self._path}: damaged: its content has changed since it was saved")
         return found
 
@@ -103,20 +103,20 @@ def save(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, object])
         tensor = tensor.detach().cpu().contiguous()
         alone[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
         seen.add(tensor.data_ptr())
-    text = json.dumps({**about, _HASH: _hash(alone, about)})
+    text = json.dumps({**about, _HASH: digest(alone, about)})
     data = serialized(alone, {_KEY: text})  # the library's own file is not synced, leaves debris
     with files.whole(path) as partial:
         partial.write_bytes(data)
 
 
-def _hash(tensors: Mapping[str, Tensor], about: Mapping[str, object]) -> str:
-    """The SHA-256 of names, dtypes, shapes and bytes, and of `about`."""
+def digest(tensors: Mapping[str, Tensor], about: Mapping[str, object]) -> str:
+    """The SHA-256 of names, dtypes, shapes and bytes, and of `about`, which `save` writes."""
     names = sorted(tensors)
     forms = {name: [str(tensors[name].dtype), list(tensors[name].shape)] for name in names}
     rest = {key: value for key, value in about.items() if key != _HASH}
     found = hashlib.sha256(json.dumps([forms, rest], sort_keys=True).encode())
     for name in names:
-        found.update(_bytes(tensors[name]))
+        found.update(_bytes(tensors[name].detach().cpu().contiguous()))
     return found.hexdigest()
 
 

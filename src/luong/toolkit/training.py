@@ -2,61 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
 from contextlib import nullcontext
 from pathlib import Path
 
 from accelerate import Accelerator
 from accelerate.utils import set_seed
-from rich.console import Console
 
 from luong.toolkit import processes, runs, weights
-from luong.toolkit.checkpoints import Checkpoints, State
+from luong.toolkit.checkpoints import State
 from luong.toolkit.config import Config, Training
-from luong.toolkit.corpus import Pair
 from luong.toolkit.errors import ToolkitError, UsageError
 from luong.toolkit.learning import Learner, finite
-from luong.toolkit.logs import Log, make_console, require_tensorboard
+from luong.toolkit.logs import Journal, Log, make_console, measured, require_tensorboard
 from luong.toolkit.optimization import rate
 from luong.toolkit.preparing import Prepared, prepare
 from luong.toolkit.stopping import Stop, Stopped
 from luong.toolkit.translating import Translator, build_model
 from luong.toolkit.validation import key, validate
-from luong.toolkit.weights import Meaning
 
 
 def train(config: Config, out: Path, seconds: float | None = None) -> int:
     """Train the model of `config` into the folder `out`, from where an earlier call stopped.
 
-    A finished run is left as it is. Ctrl-C, SIGTERM and the end of `seconds` leave a checkpoint.
-    Returns the exit status: 0, or 128 and the number of the signal.
+    A finished run is left as it is. Ctrl-C, SIGTERM, SIGHUP and the end of `seconds` leave a
+    checkpoint. Returns the exit status: 0, or 128 and the number of the signal.
     """
     stop = Stop(seconds)
     accelerator = processes.make_accelerator()
-    console = make_console(quiet=not accelerator.is_main_process)
+    main = accelerator.is_main_process
+    journal = Journal(make_console(quiet=not main))
     try:
-        if runs.is_finished(config, out):
-            console.print(f"{out}: this run is finished; there is nothing to do")
+        if all(processes.gather([runs.is_finished(config, out)])):
+            journal.say(f"{out}: this run is finished; there is nothing to do")
+            journal.say("to train it longer: the same command with more --training.updates")
             return 0
         start = starting_point(config)
         if config.training.tensorboard:
             require_tensorboard()
-        claim = runs.claimed(config, out) if accelerator.is_main_process else nullcontext()
+        claim = runs.claimed(config, out, journal) if main else nullcontext()
         with claim, processes.connected():
             with accelerator.main_process_first():
                 known = (start.source, start.target) if start else None
-                prepared = prepare(config.data, out, console, known)
-            learner = begin(config, prepared, start, out, accelerator, console)
-            translator = Translator(learner.judged, prepared.source, prepared.target)
-            meaning = weights.meaning(config, prepared.source, prepared.target)
-            with stop:
-                loop(learner, translator, prepared.dev, meaning, stop, out, console)
+                prepared = prepare(config.data, out, journal, known)
+            learner = begin(config, prepared, start, out, accelerator, journal)
+            try:
+                with stop:
+                    loop(learner, config, prepared, stop, out, journal)
+            except Stopped as stopped:
+                update = learner.state.update
+                journal.say(
+                    f"{out}: stopped at update {update:,} ({stopped}); the same command goes on"
+                )
+                return stopped.status
+            for line in ending(learner.state, config, prepared.dev[0].source, out):
+                journal.say(line)
         return 0
-    except Stopped as stopped:
-        state = Checkpoints(out / "checkpoints").state()
-        update = state.update if state else 0
-        console.print(f"{out}: stopped at update {update:,} ({stopped}); the same command goes on")
-        return stopped.status
     finally:
         accelerator.end_training()
 
@@ -87,7 +88,7 @@ def begin(
     start: Translator | None,
     out: Path,
     accelerator: Accelerator,
-    console: Console,
+    journal: Journal,
 ) -> Learner:
     """The learner of a run, as its last checkpoint knows it, or fresh."""
     set_seed(config.training.seed)
@@ -95,54 +96,60 @@ def begin(
     if start is not None:
         model.load_state_dict(start.model.state_dict())
     learner = Learner(config.training, accelerator, model, prepared)
-    checkpoints = Checkpoints(out / "checkpoints")
-    if checkpoints.paths():
-        learner.load(*checkpoints.load())
+    checkpoints = runs.checkpoints(out)
+    again = bool(checkpoints.paths())
+    if again:
+        learner.load(checkpoints)
     if accelerator.is_main_process:
-        runs.save_vocabularies(out, prepared.source, prepared.target)
+        runs.save_vocabularies(out, prepared.source, prepared.target, journal, again=again)
     updates = processes.gather([learner.state.update])
     if len(set(updates)) > 1:
         raise ToolkitError(f"{out}: processes see checkpoints of different updates: {updates}")
-    console.print(
+    journal.say(
         f"{len(prepared.train):,} pairs to learn from, {len(prepared.dev):,} to validate with; "
         f"{len(prepared.source)} source and {len(prepared.target)} target symbols; "
         f"{sum(p.numel() for p in model.parameters()):,} parameters; on {accelerator.device}"
         + (f" and {len(updates) - 1} more" if len(updates) > 1 else "")
     )
     if learner.state.update:
-        console.print(f"going on from update {learner.state.update:,}")
+        journal.say(f"going on from update {learner.state.update:,}")
     return learner
 
 
 def loop(
-    learner: Learner,
-    translator: Translator,
-    dev: Sequence[Pair],
-    meaning: Meaning,
-    stop: Stop,
-    out: Path,
-    console: Console,
+    learner: Learner, config: Config, prepared: Prepared, stop: Stop, out: Path, journal: Journal
 ) -> None:
     """All updates, with a validation now and then; `out` always holds what is needed to go on."""
-    settings, state, main = learner.settings, learner.state, learner.accelerator.is_main_process
-    checkpoints = Checkpoints(out / "checkpoints", settings.keep)
+    settings, state, main = config.training, learner.state, learner.accelerator.is_main_process
+    translator = Translator(learner.judged, prepared.source, prepared.target)
+    meaning = weights.meaning(config, prepared.source, prepared.target)
+    checkpoints = runs.checkpoints(out, settings.keep)
 
     def keep(*, show: bool) -> None:
         if main:
+            if state.is_best:
+                state.weights = weights.digest(learner.judged, meaning)
             checkpoints.save(state, learner.tensors())
             if show:
                 runs.publish(out, state, learner.judged, meaning)
 
-    if main and checkpoints.paths():
-        runs.publish(out, state, learner.judged, meaning)  # in case it was killed before that
+    def is_over() -> bool:
+        return state.is_done(settings.updates, settings.patience)
+
+    before, state.settings = state.settings, config.text
+    if main and state.update:
+        runs.restore(out, learner, meaning, journal)
+        if before != state.settings:
+            keep(show=True)
     tensorboard = out / "tensorboard" if settings.tensorboard and main else None
-    with Log(console, state, settings.updates, tensorboard) as log:
+    with Log(journal, state, settings.updates, tensorboard) as log:
         learner.begin()
-        while not state.finished:
+        while not is_over():
             if validation_is_due(state, settings):
+                log.progress()
                 keep(show=False)  # so that stopping in the middle of what follows loses nothing
                 with stop.at_once():
-                    found = validate(translator, dev, settings.metric)
+                    found = validate(translator, prepared.dev, settings.metric)
                 better = record(state, settings, found)
                 keep(show=True)
                 log.validation(state.rows[-1], better)
@@ -169,7 +176,7 @@ def validation_is_due(state: State, settings: Training) -> bool:
 
 
 def record(state: State, settings: Training, dev: dict[str, float]) -> bool:
-    """Add a row of metrics, and decide whether to go on. Returns whether it is the best row."""
+    """Add a row of metrics. Returns whether it is the best."""
     row: dict[str, float] = {
         "update": state.update,
         "epoch": state.place.epoch,
@@ -179,10 +186,30 @@ def record(state: State, settings: Training, dev: dict[str, float]) -> bool:
     finite(dev["loss"], state.update)
     state.rows.append(row | {f"dev_{name}": value for name, value in dev.items()})
     state.loss, state.tokens = 0.0, 0
-    last = len(state.rows) - 1
     better = state.best is None or key(dev, settings.metric) < state.best
     if better:
-        state.best, state.best_row = key(dev, settings.metric), last
-    patient = settings.patience is None or last - state.best_row < settings.patience
-    state.finished = state.update >= settings.updates or not patient
+        state.best, state.best_row = key(dev, settings.metric), len(state.rows) - 1
     return better
+
+
+def ending(state: State, config: Config, example: str, out: Path) -> list[str]:
+    """Why training ended, what the best weights are worth, where they are, and what to try next."""
+    settings, best, place = config.training, state.rows[state.best_row], shlex.quote(str(out))
+    if state.update >= settings.updates:
+        reason, more = f"finished: all {settings.updates:,} updates are done", "updates"
+    else:
+        count = len(state.rows) - 1 - state.best_row
+        reason = (
+            f"finished at update {state.update:,} of {settings.updates:,}: "
+            f"{count:,} validations without a better one (training.patience)"
+        )
+        more = "patience"
+    data = "" if config.data.test else " --data FILE"
+    return [
+        f"{out}: {reason}",
+        f"the best was update {best['update']:,}: {measured(best)}; its weights are in "
+        f"{out / 'model.safetensors'}",
+        f"to measure it: luong evaluate {place}{data}",
+        f"to use it: luong translate {place} {shlex.quote(example)}",
+        f"to train it longer: the same command with more --training.{more}",
+    ]

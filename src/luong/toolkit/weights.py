@@ -28,6 +28,11 @@ def save(path: Path, model: nn.Module, meaning: Meaning) -> None:
     tensors.save(path, model.state_dict(), {_KEY: meaning})
 
 
+def digest(model: nn.Module, meaning: Meaning) -> str:
+    """The hash that `save` writes."""
+    return tensors.digest(model.state_dict(), {_KEY: meaning})
+
+
 def load(path: Path, model: nn.Module, meaning: Meaning) -> None:
     """Give `model`, which may be on the meta device, the weights of a file.
 
