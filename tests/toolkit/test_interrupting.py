@@ -115,7 +115,7 @@ MOMENTS = {
     "in a validation": (training, "validate", 1),
     "while a checkpoint is written": (files, "_sync", 9),
     "between a checkpoint and what it publishes": (runs, "publish", 2),
-    "before the last is published": (runs, "publish", 4),
+    "before the last is published": (runs, "publish", 1),
 }
 
 

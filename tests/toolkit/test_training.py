@@ -51,6 +51,7 @@ def test_the_folder_holds_the_best_weights(model: Path, recipe: Path) -> None:
         "checkpoints",
         "config.yaml",
         "data",
+        "log.txt",
         "metrics.csv",
         "model.safetensors",
         "source.json",

@@ -163,10 +163,13 @@ def restore(out: Path, learner: Learner, meaning: Meaning, journal: Journal) -> 
         model, name = _best(out, learner, wanted, meaning, reason)
         weights.save(path, model, meaning)
         state.weights = weights.digest(model, meaning)
-        journal.say(f"{reason}; written again from {name}")
+        if state.rows:  # else it was killed before it had shown any
+            journal.say(f"{reason}; written again from {name}")
     for name in _stale(out, state):
-        _write(out / name, _shown(state)[name])
-        journal.say(f"{out / name}: written again from the last checkpoint")
+        before, text = _content(out / name), _shown(state)[name]
+        _write(out / name, text)
+        if state.rows and not (before and text.startswith(before)):  # not only behind
+            journal.say(f"{out / name}: lost or changed; written again from the last checkpoint")
 
 
 def _best(
