@@ -136,11 +136,11 @@ def loop(
     def is_over() -> bool:
         return state.is_done(settings.updates, settings.patience)
 
-    before, state.settings = state.settings, config.text
     if main and state.update:
         runs.restore(out, learner, meaning, journal)
-        if before != state.settings:
-            keep(show=True)
+    before, state.settings = state.settings, config.text
+    if state.update and before != state.settings:
+        keep(show=True)
     tensorboard = out / "tensorboard" if settings.tensorboard and main else None
     with Log(journal, state, settings.updates, tensorboard) as log:
         learner.begin()
