@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import math
-import os
-import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from luong.toolkit.errors import ToolkitError
+from luong.toolkit.standard import printable
 from luong.toolkit.validation import LABELS
 
 if TYPE_CHECKING:
@@ -28,42 +26,12 @@ _MEMORY = 0.98  # of the loss that is shown
 _EVERY = 60.0  # seconds from one line about progress to the next, at most
 
 
-class _Forgiving(io.TextIOBase):
-    """The standard error, whose failures are nobody's end: a closed one, a reader that has gone."""
-
-    def write(self, text: str) -> int:
-        try:
-            sys.stderr.write(text)
-            sys.stderr.flush()
-        except (OSError, ValueError, AttributeError):  # AttributeError: there is none
-            self._give_up()
-        return len(text)
-
-    def isatty(self) -> bool:
-        try:
-            return sys.stderr.isatty()
-        except (ValueError, AttributeError):
-            return False
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return getattr(sys.stderr, "encoding", None) or "utf-8"
-
-    def _give_up(self) -> None:
-        """Let what is written from now on, and at the end of the process, go nowhere."""
-        with suppress(OSError, ValueError, AttributeError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stderr.fileno())
-            os.close(nowhere)
-
-
 def make_console(*, quiet: bool) -> Console:
-    file = cast(IO[str], _Forgiving())
-    return Console(file=file, markup=False, highlight=False, soft_wrap=True, quiet=quiet)
+    return Console(stderr=True, markup=False, highlight=False, soft_wrap=True, quiet=quiet)
 
 
 class Journal:
-    """Lines for people: on a console, and from `keep` on in a file too. Neither has to work."""
+    """Lines for people: on stderr, and from `keep` on in a file too, which need not work."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -75,7 +43,8 @@ class Journal:
 
     def say(self, text: str, *, timed: bool = False) -> None:
         """Say a line; on the console the time comes first only where it is asked for."""
-        self.console.print(f"{_now()} {text}" if timed else text, markup=False)
+        shown = printable(text)
+        self.console.print(f"{_now()} {shown}" if timed else shown, markup=False)
         self.note(text)
 
     def note(self, text: str) -> None:
@@ -84,7 +53,7 @@ class Journal:
             return
         try:
             with self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(f"{_now()} {text}\n")
+                file.write(f"{_now()} {printable(text)}\n")
         except OSError as error:
             path, self._path = self._path, None
             self.say(f"{path}: not written any more: {error.strerror}")

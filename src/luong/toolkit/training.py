@@ -207,7 +207,7 @@ def ending(state: State, config: Config, example: str, out: Path) -> list[str]:
     data = "" if config.data.test else " --data FILE"
     return [
         f"{out}: {reason}",
-        f"the best was update {best['update']:,}: {measured(best)}; its weights are in "
+        f"the best was update {int(best['update']):,}: {measured(best)}; its weights are in "
         f"{out / 'model.safetensors'}",
         f"to measure it: luong evaluate {place}{data}",
         f"to use it: luong translate {place} {shlex.quote(example)}",
