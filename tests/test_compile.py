@@ -10,6 +10,7 @@ from torch.export import Dim
 
 import luong
 import windows
+from luong.seq2seq import Seq2Seq
 from operators import (
     CASES,
     DENSE,
@@ -316,3 +317,50 @@ def test_onnx(what, score, name, tmp_path):
         named = {x: y.numpy() for x, y in zip(names, tensors, strict=True) if x in taken}
         (context,) = session.run(["context"], named)
         assert_rounded([torch.from_numpy(context)], [plain], [true])
+
+
+@imports_jit
+@looks_at_grad
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        pytest.param(
+            {
+                "cell": "gru",
+                "reverse_source": True,
+                "bidirectional": False,
+                "attend_end": True,
+                "encoder_layers": 2,
+                "decoder_layers": 3,
+                "score": "concat",
+                "window": "local_m",
+                "half_width": 2,
+            },
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["default", "other"],
+)
+def test_a_whole_model_exports_for_sources_and_targets_of_any_length(shape):
+    model = Seq2Seq(11, 12, embedding_size=8, hidden_size=8, **shape).eval()
+
+    def inputs(batch, m, n):
+        source, previous = torch.randint(4, 11, (batch, m)), torch.randint(4, 12, (batch, n))
+        return source, torch.randint(1, m, (batch,)), previous
+
+    free = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
+    sizes = (free, {0: Dim.DYNAMIC}, free)
+    program = torch.export.export(model, inputs(3, 7, 5), dynamic_shapes=sizes).module()
+    for size in [(3, 7, 5), (5, 12, 8), (2, 3, 1)]:
+        given = inputs(*size)
+        assert_near(program(*given), model(*given), 1e-5)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("case", [c for c in STEPS if c.window], ids=lambda case: case.name)
+def test_a_window_on_a_source_without_words(case, need_weights):
+    tensors = case.inputs(m=0)
+    compiled = torch.compile(case.call, fullgraph=True, backend="aot_eager")
+    found = derivatives(compiled, tensors, need_weights=need_weights)
+    assert_all_near(found, derivatives(case.call, tensors, need_weights=need_weights))

@@ -52,6 +52,11 @@ INPUTS = {
         TypeError,
         "value: expected a floating-point tensor, got torch.int64",
     ),
+    "float8": (
+        lambda: dot(QUERY.to(torch.float8_e4m3fn), KEY.to(torch.float8_e4m3fn)),
+        TypeError,
+        "query: expected float32, bfloat16, float16 or float64, got torch.float8_e4m3fn",
+    ),
     "weight list": (
         lambda: general(weight=[1.0]),
         TypeError,
@@ -367,6 +372,16 @@ MODULES = {
         lambda: module(luong.General(11, 11).to("meta")),
         ValueError,
         r": expected device meta of the module, got cpu",
+    ),
+    "Scaled device": (
+        lambda: module(luong.Scaled(luong.General(11, 11)).to("meta")),
+        ValueError,
+        r": expected device meta of the module, got cpu",
+    ),
+    "Scaled Dot device": (
+        lambda: module(luong.Scaled(luong.Dot()).to("meta")),
+        ValueError,
+        r"query: expected device meta of the module, got cpu",
     ),
     "attend query width": (
         lambda: attend(zeros(3, 1, 13)),

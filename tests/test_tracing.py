@@ -6,7 +6,6 @@ from torch import nn
 
 from operators import MODULES, assert_near
 
-TRACED = [case for case in MODULES if "concat" not in case.name and case.window is None]
 # tracing is on its way out of PyTorch, and warns of every size that becomes a constant
 pytestmark = [
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
@@ -26,7 +25,7 @@ class Masked(nn.Module):
 
 
 @pytest.mark.parametrize("name", ["lengths", "mask"])
-@pytest.mark.parametrize("case", TRACED, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", MODULES, ids=lambda case: case.name)
 def test_a_trace_of_full_sentences_honours_shorter_ones(case, name):
     def given(*lengths):
         lengths = torch.tensor(lengths)

@@ -3,6 +3,10 @@
 The numbers have to be those of the same call without it, or of the reference.
 """
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -14,6 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_map_only
 
 import luong
+from luong import _torch_private as torch_private
 from operators import CASES, MODULES, assert_all_near, assert_near, options, probe
 
 cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -309,15 +314,112 @@ def test_vectorized_jacobians(case):
 
 @cases
 def test_make_fx_records_all_that_is_computed(case):
-    tensors, given = masked(case)
-    others = case.inputs(seed=3)
+    (query, *rest), given = masked(case)
+    full = torch.full_like(given["lengths"], case.sizes.m)
 
-    def context(*x):
-        return case.call(*x, **given).context
+    def context(query, mask, lengths):
+        return case.call(query, *rest, mask=mask, lengths=lengths).context
 
-    graph = make_fx(context)(*tensors)
-    if not case.jumps:  # the window of the others may be another
-        assert_near(graph(*others), context(*others), 1e-12)
-    assert_near(graph(*tensors), context(*tensors), 1e-12)
-    names = " ".join(str(node.target) for node in graph.graph.nodes)
-    assert "luong" not in names
+    graph = make_fx(context)(query, torch.ones_like(given["mask"]), full)
+    for mask, lengths in [(given["mask"], full), (given["mask"], given["lengths"])]:
+        assert_near(graph(query, mask, lengths), context(query, mask, lengths), 1e-12)
+    assert "luong" not in " ".join(str(node.target) for node in graph.graph.nodes)
+
+
+NO_COMPILER = """
+import warnings, torch, luong
+x = torch.randn(2, 5, 4, requires_grad=True)
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("default")
+    for window in (None, luong.LocalMonotonic(1)):
+        for score in (luong.Concat(4, 4, 4), luong.Dot()):
+            luong.Attention(score, window=window)(x, x).context.sum().backward()
+print(*(x.message for x in seen))
+for operator in ("additive", "window"):
+    print(luong.explain(operator, x))
+"""
+
+
+def test_without_numba_s_compiler_the_torch_backend_takes_over():
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", NO_COMPILER],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    off = "NUMBA_DISABLE_JIT switches its compiler off"
+    reasons = {"numba": [off], "torch": [], "reference": []}
+    warned = f"{off}: additive and local attention will be slower"
+    assert done.stdout.splitlines() == [warned, str(reasons), str(reasons)]
+
+
+# What is asked of PyTorch by private names
+
+
+def test_private_names_answer_as_they_are_described():
+    x = torch.ones(3, requires_grad=True)
+    seen = []
+
+    def note(*names):
+        def function(y):
+            seen.append([getattr(torch_private, name)() for name in names])
+            return 2 * y
+
+        return function
+
+    note("functorch", "forward_mode", "recorded")(x)
+    vmap(note("functorch", "forward_mode"))(x)
+    torch.func.grad(lambda y: note("functorch", "forward_mode")(y).sum())(x)
+    jvp(note("functorch", "forward_mode"), (x,), (x,))
+    make_fx(note("recorded"))(x)
+    with FakeTensorMode() as mode:
+        note("recorded")(mode.from_tensor(x))
+    with forward_ad.dual_level():
+        note("functorch", "forward_mode")(x)
+    note("functorch", "forward_mode", "recorded")(x)
+    nothing = [False, False, False]
+    expected = [nothing, [True, False], [True, False], [True, True], [True], [True], [False, True]]
+    assert seen == [*expected, nothing]
+
+
+def test_private_names_of_a_backward_pass():
+    ended, passes, batched = [], [], []
+
+    class Node(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            passes.append(torch_private.backward_pass())
+            batched.append(torch_private.batched(grad))
+            torch_private.after_backward(lambda: ended.append(True))
+            assert not ended
+            assert torch_private.will_run(first) == wanted
+            return 2 * grad
+
+    x = torch.ones(3, requires_grad=True)
+    first = (tripled := 3 * x).grad_fn
+    same = tripled.clone()
+    y = Node.apply(same)
+    for wanted, to in ((True, x), (False, same)):
+        (grad,) = torch.autograd.grad(y.sum(), to, retain_graph=True)
+        assert ended == [True]
+        assert grad.tolist() == [6.0 if wanted else 2.0] * 3
+        ended.clear()
+    assert passes[0] != passes[1]
+    wanted = True
+    torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True)
+    assert batched == [False, False, True]
+
+
+def test_private_scan():
+    def step(state, x):
+        return (state[0] + x,), 2 * state[0]
+
+    (last,), found = torch_private.scan(step, (torch.zeros(()),), torch.arange(4.0))
+    assert last.item() == 6
+    assert found.tolist() == [0, 0, 2, 6]

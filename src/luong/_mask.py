@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from luong import _check, _memory
+from luong import _check, _memory, _torch_private
 from luong._memory import Memory, Prepared
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -116,12 +116,12 @@ def surely(condition: Tensor) -> bool:
 def _values(tensor: Tensor) -> list[int] | None:
     """The values of a tensor, None where they cannot be had at once.
 
-    That is: while compiling, exporting or tracing, under vmap, and on an accelerator, for which one
-    would have to wait.
+    That is: while operations are compiled, exported or recorded, under vmap, and on an accelerator,
+    for which one would have to wait.
     """
     if torch.compiler.is_compiling() or tensor.device.type != "cpu":
         return None
-    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+    if _torch_private.recorded():
         return None
     try:
         values: list[int] = tensor.flatten().tolist()

@@ -448,12 +448,12 @@ class Scaled(Score):
         return self.score.pair(query, key)
 
     def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
-        return self.score.scores(query, prepared, _times(self.gain, gain))
+        return self.score.scores(query, prepared, self._times(query, gain))
 
     def window(
         self, query: Tensor, memory: Memory, index: Tensor, gain: Tensor | None = None
     ) -> Tensor:
-        return self.score.window(query, memory, index, _times(self.gain, gain))
+        return self.score.window(query, memory, index, self._times(query, gain))
 
     def attend(
         self,
@@ -467,10 +467,14 @@ class Scaled(Score):
         return self.score.attend(
             query,
             memory,
-            gain=_times(self.gain, gain),
+            gain=self._times(query, gain),
             dropout=dropout,
             need_weights=need_weights,
         )
+
+    def _times(self, query: Tensor, gain: Tensor | None) -> Tensor:
+        """The product of both gains."""
+        return _times(_parameter.like("query", query, self.gain), gain)
 
 
 @final

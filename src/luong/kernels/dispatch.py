@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from luong.kernels import torch_private
+from luong import _torch_private
 
 
 class Backend(NamedTuple):
@@ -73,15 +73,15 @@ def explain(operator: str, *tensors: Tensor) -> dict[str, list[str]]:
 
 def forward_mode() -> bool:
     """Whether a derivative is under way that only the plain formula has. (Compilers take it.)"""
-    return not torch.compiler.is_compiling() and torch_private.forward_mode()
+    return not torch.compiler.is_compiling() and _torch_private.forward_mode()
 
 
 def transformed(*grads: Tensor) -> bool:
     """Whether torch.func or forward mode is at work, or one of `grads` is many gradients in one."""
     return (
-        torch_private.functorch()
-        or torch_private.forward_mode()
-        or any(map(torch_private.batched, grads))
+        _torch_private.functorch()
+        or _torch_private.forward_mode()
+        or any(map(_torch_private.batched, grads))
     )
 
 
@@ -134,7 +134,7 @@ def _hidden(tensors: Sequence[Tensor], compiled: bool) -> list[str]:
         return [
             "under torch.func and in forward mode, the plain formula is what can be transformed"
         ]
-    if torch_private.recorded():
+    if _torch_private.recorded():
         return ["while operations are recorded, they have to be PyTorch's own"]
     for x in tensors:
         if type(x) not in _PLAIN:

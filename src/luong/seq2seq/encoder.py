@@ -89,7 +89,7 @@ class Bridge(nn.Module):
         """Tensors (layers, batch, hidden_size), from (batch, encoder_size) of each layer."""
         matched = last[len(last) - len(self.layers) :]
         states = [_map(maps, state) for maps, state in zip(self.layers, matched, strict=True)]
-        zeros = [tuple(x.new_zeros(len(x), self.hidden_size) for x in last[0])] * self.more
+        zeros = [tuple(x.new_zeros(x.shape[0], self.hidden_size) for x in last[0])] * self.more
         return tuple(torch.stack(kind) for kind in zip(*zeros, *states, strict=True))
 
 

@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from luong import _check
 from luong._mask import positions
+from luong._torch_private import scan
 
 Layer = nn.LSTM | nn.GRU
 LayerState = tuple[Tensor, ...]
@@ -73,15 +74,17 @@ def run(layer: Layer, inputs: Tensor, state: LayerState) -> tuple[Tensor, LayerS
         (weight, _, bias, _), *_ = layer.all_weights
         state = advance(layer, F.linear(inputs[:, 0], weight, bias), state)
         return state[0].unsqueeze(1), state
+    if torch.compiler.is_exporting():
+        return _scan(layer, inputs, state)
     first = tuple(x[None].contiguous() for x in state)
     outputs, last = layer(inputs, first if isinstance(layer, nn.LSTM) else first[0])
     return outputs, tuple(x[0] for x in _as_state(last))
 
 
-def advance(layer: Layer, gates: Tensor, state: LayerState) -> LayerState:
+def advance(layer: Layer, gates: Tensor, state: LayerState, direction: int = 0) -> LayerState:
     """The state (rows, hidden) after one input x, given as `gates` W_ih x + b_ih."""
     hidden = state[0]
-    (_, weight, _, bias), *_ = layer.all_weights
+    _, weight, _, bias = layer.all_weights[direction]
     recurrent = F.linear(hidden, weight, bias)
     if isinstance(layer, nn.LSTM):
         i, f, g, o = (gates + recurrent).chunk(4, 1)
@@ -101,6 +104,8 @@ def read(layer: Layer, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, LayerSt
     if _is_refused(layer, inputs):
         with torch.autocast("cpu", enabled=False):
             return read(layer, inputs.float(), lengths)
+    if torch.compiler.is_exporting():
+        return _read_scanned(layer, inputs, lengths)
     if inputs.device.type == "cpu" or torch.compiler.is_compiling():
         outputs, last = _read_held(layer, inputs, lengths)
     else:
@@ -108,6 +113,45 @@ def read(layer: Layer, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, LayerSt
         outputs, last = layer(packed)
         outputs, _ = pad_packed_sequence(outputs, batch_first=True, total_length=inputs.shape[1])
     return outputs, tuple(x.transpose(0, 1).flatten(1) for x in _as_state(last))
+
+
+def _scan(
+    layer: Layer,
+    inputs: Tensor,
+    state: LayerState,
+    padding: Tensor | None = None,
+    direction: int = 0,
+) -> tuple[Tensor, LayerState]:
+    """`run` for exports: PyTorch's layers become there as many steps as the example has.
+
+    State and outputs stay as they are at `padding` (rows, n).
+    """
+    weight, _, bias, _ = layer.all_weights[direction]
+    gates = F.linear(inputs, weight, bias).transpose(0, 1)
+    if padding is None:
+        padding = torch.zeros_like(inputs[..., 0], dtype=torch.bool)
+
+    def step(state: LayerState, given: tuple[Tensor, Tensor]) -> tuple[LayerState, Tensor]:
+        gates, padding = given
+        found = advance(layer, gates, state, direction)
+        kept = tuple(torch.where(padding, old, new) for old, new in zip(state, found, strict=True))
+        return kept, kept[0].clone()  # a scan wants no two results in one memory
+
+    given = gates, padding.transpose(0, 1).unsqueeze(-1)
+    last, outputs = scan(step, tuple(x.clone() for x in state), given)
+    return outputs.transpose(0, 1), tuple(last)
+
+
+def _read_scanned(layer: Layer, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, LayerState]:
+    padding = positions(inputs.shape[1], inputs.device) >= lengths[:, None]
+    zeros = inputs.new_zeros(inputs.shape[0], layer.hidden_size)
+    first = tuple(torch.zeros_like(zeros) for _ in range(2 if isinstance(layer, nn.LSTM) else 1))
+    outputs, last = _scan(layer, inputs, first, padding)
+    if not layer.bidirectional:
+        return outputs, last
+    back, first = _scan(layer, inputs.flip(1), first, padding.flip(1), direction=1)
+    joined = tuple(torch.cat(pair, 1) for pair in zip(last, first, strict=True))
+    return torch.cat([outputs, back.flip(1)], -1), joined
 
 
 def _is_refused(layer: Layer, inputs: Tensor) -> bool:

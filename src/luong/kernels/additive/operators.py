@@ -14,8 +14,8 @@ from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
-from torch.autograd import Variable
 
+from luong._torch_private import after_backward, backward_pass, will_run
 from luong.kernels.additive import compiled, plain
 from luong.kernels.dispatch import plain_backward
 
@@ -258,7 +258,7 @@ class _Source(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, _: Tensor) -> Any:
         key, *state = ctx.saved_tensors
-        left = ctx.left.get(_pass(), _Left())
+        left = ctx.left.get(backward_pass(), _Left())
         steps = list(left)
         left.clear()
         d_key = d_value = None
@@ -295,17 +295,12 @@ def _leaves(ctx: Any, v: Tensor, state: State) -> bool:
 
 def _leave(ctx: Any, *step: Any) -> None:
     """Leave a step to its source, unless nobody asks this pass for gradients of the source."""
-    if not torch._C._will_engine_execute_node(ctx.source):
+    if not will_run(ctx.source):
         return
-    left = ctx.source.left.get(_pass())
+    left = ctx.source.left.get(backward_pass())
     if left is None:
-        left = ctx.source.left[_pass()] = _Left()
+        left = ctx.source.left[backward_pass()] = _Left()
         # the source has a weak reference: what it never fetches goes with the pass that owns it,
         # however that ends
-        Variable._execution_engine.queue_callback(left.clear)
+        after_backward(left.clear)
     left.append(Step(*step))
-
-
-def _pass() -> int:
-    """A number for the call of backward that is under way."""
-    return torch._C._current_graph_task_id()

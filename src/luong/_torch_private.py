@@ -5,9 +5,12 @@ tests/test_transforms.py fails where PyTorch drops or changes one of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
+from torch.autograd import Variable, forward_ad
 
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 _PROXY = torch._C._TorchDispatchModeKey.PROXY
@@ -48,3 +51,31 @@ def batched(x: Tensor) -> bool:
     These still go by the vmap that came before torch.func, which `functorch` does not see.
     """
     return torch._C._functorch.is_legacy_batchedtensor(x)
+
+
+def backward_pass() -> int:
+    """A number for the call of backward that is under way: gradients of two are not to mix."""
+    return torch._C._current_graph_task_id()
+
+
+def will_run(node: Any) -> bool:
+    """Whether the backward pass that is under way comes to this node of its graph."""
+    return torch._C._will_engine_execute_node(node)
+
+
+def after_backward(callback: Callable[[], None]) -> None:
+    """Call back when the backward pass that is under way ends, however it does."""
+    Variable._execution_engine.queue_callback(callback)
+
+
+def scan(
+    step: Callable[[Any, Any], tuple[Any, Tensor]], state: Any, inputs: Any
+) -> tuple[Any, Tensor]:
+    """The last state and all results of state, result = step(state, inputs[t]), t = 0, 1, ...
+
+    A loop that stays a loop in an export, so that its length may vary. It is a prototype.
+    """
+    from torch._higher_order_ops import scan
+
+    found: tuple[Any, Tensor] = scan(step, state, inputs)
+    return found
