@@ -80,6 +80,7 @@ def test_a_good_corpus_is_summed_up(run: Run, folder: Path) -> None:
                 "words": {"median": 1, "percentile_95": 2, "longest": 2, "distinct": 3},
             },
         },
+        "mentions": {"source": {}, "target": {}},
     }
     assert re.search(r"\n  target characters +9 +1 +8 +8\n", run("check", report["name"]).stdout)
 
@@ -148,6 +149,31 @@ def test_a_recipe_stands_for_its_corpora(run: Run, recipe: Path) -> None:
     (recipe.parent / "short.yaml").write_text(text)
     assert parsed(run, recipe.parent / "short.yaml", status=1)[1]["bad_lines"] > 0
     parsed(run, recipe.parent / "short.yaml", "--max-length", 100)
+
+
+def test_what_is_seldom_meant_is_mentioned(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv"
+    path.write_bytes("a\tb\ncafe\u0301\tA <s> B\nc\rd\t▁A\ncaf\u00e9\tcafe\u0301\n".encode())
+    (report,) = parsed(run, path)
+    assert report["mentions"] == {
+        "source": {
+            "decomposed": {"lines": 1, "first": 2},
+            "carriage_return": {"lines": 1, "first": 3},
+            "composed": {"lines": 1, "first": 4},
+        },
+        "target": {"reserved": {"lines": 2, "first": 2}},  # NFD only is one form
+    }
+    done = run("check", path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-4:] == [
+        f"{path}: sources of 1 pairs have letters with marks as several (NFD); the first is line 2",
+        f"{path}: sources of 1 pairs have a CR inside, where only LF or CR LF ends a line; "
+        "the first is line 3",
+        f"{path}: sources of 1 pairs have letters with marks as one character (NFC); "
+        "the first is line 4",
+        f"{path}: targets of 2 pairs have <pad>, <s>, </s>, <unk> or ▁, which vocabularies keep "
+        "for themselves; the first is line 2",
+    ]
 
 
 def test_the_dictionary_is_in_order(run: Run) -> None:

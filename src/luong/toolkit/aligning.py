@@ -36,6 +36,7 @@ from luong.toolkit.translation import strongest
 _POOL = 4096  # pairs that are read ahead, so that pairs of similar length go together
 _BLOCK = 256  # target steps at a time
 _CELLS = 1 << 23  # numbers at a time: weights, or logits of each source position
+_MOST = 1 << 27  # weights of one pair: half a gigabyte
 
 
 class Weighed(NamedTuple):
@@ -191,13 +192,13 @@ def weigh(
 ) -> Iterator[Weighed]:
     """The weights of each pair, in order, in bounded memory."""
     attention = translator.model.decoder.attention
-    stream = iter(pairs)
+    stream, done = iter(pairs), 0
     while pool := list(islice(stream, _POOL)):
         examples = encode(translator, pool)
         sources = translator.source.places([pair.source for pair in pool])
         targets = translator.target.places([pair.target for pair in pool])
         width = max(_BLOCK, len(translator.target) if step == "posterior" else 0)
-        for part in _parts(examples):
+        for part in _parts(examples, done + 1):
             found: dict[int, list[Tensor]] = {k: [] for k in part}  # by pair
             for chunk in _chunks(examples, part, batch_size, width):
                 for weights in blocks(translator, [examples[k] for k in chunk], step):
@@ -209,6 +210,7 @@ def weigh(
                 if steps and n and m:
                     own = rows(torch.cat(steps), n, step, attention)
                 yield Weighed(own, sources[k], targets[k])
+        done += len(pool)
 
 
 def attended(translator: Translator, example: Example, step: Step = "predicted") -> Tensor:
@@ -247,14 +249,22 @@ def blocks(
         ]
 
 
-def _parts(examples: Sequence[Example]) -> Iterator[list[int]]:
-    """Runs of pairs, by their places, of few enough weights to be held together."""
+def _parts(examples: Sequence[Example], first: int) -> Iterator[list[int]]:
+    """Runs of pairs, by their places, of few enough weights to be held together.
+
+    first: the number of the first pair, for errors.
+    """
     part, cells = list[int](), 0
     for k, example in enumerate(examples):
         own = len(example.source) * len(example.target)
         if part and cells + own > _CELLS:
             yield part
             part, cells = [], 0
+        if own > _MOST:
+            raise ToolkitError(
+                f"pair {first + k}: too long to align: {len(example.source) - 1:,} x "
+                f"{len(example.target) - 1:,} symbols"
+            )
         part.append(k)
         cells += own
     if part:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
 
 from luong.toolkit import corpus
+from luong.toolkit.choices import SPECIAL
 from luong.toolkit.corpus import Pair
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.reading import Problem
+from luong.toolkit.standard import printable
+
+_SPECIAL = frozenset(SPECIAL)
 
 
 class Lengths(NamedTuple):
@@ -24,6 +29,21 @@ class Lengths(NamedTuple):
     percentile_95: int
     longest: int
     distinct: int  # characters or words
+
+
+class Mention(NamedTuple):
+    """Good lines of one side with something in them that is seldom meant."""
+
+    lines: int
+    first: int  # the number of the first one
+
+
+MENTIONS = {
+    "reserved": f"{', '.join(SPECIAL)} or ▁, which vocabularies keep for themselves",
+    "carriage_return": "a CR inside, where only LF or CR LF ends a line",
+    "composed": "letters with marks as one character (NFC)",
+    "decomposed": "letters with marks as several (NFD)",
+}
 
 
 @dataclass
@@ -38,6 +58,7 @@ class Report:
     repeated: int  # pairs that are there before
     equal: int  # pairs with the same text on both sides
     lengths: dict[str, dict[str, Lengths]]  # by side, then "characters" or "words"
+    mentions: dict[str, dict[str, Mention]]  # by side, then as `MENTIONS` has them
 
 
 class Overlap(NamedTuple):
@@ -62,13 +83,26 @@ class _Side:
     words: array[int] = field(default_factory=lambda: array("l"))
     distinct_characters: set[str] = field(default_factory=set)
     distinct_words: set[str] = field(default_factory=set)
+    seen: dict[str, Mention] = field(default_factory=dict)
 
-    def add(self, text: str) -> None:
+    def add(self, text: str, number: int) -> None:
         words = text.split()
         self.characters.append(len(text))
         self.words.append(len(words))
         self.distinct_characters.update(text)
         self.distinct_words.update(words)
+        for kind in _found(text, words):
+            lines, first = self.seen.get(kind, (0, number))
+            self.seen[kind] = Mention(lines + 1, first)
+
+    def mentions(self) -> dict[str, Mention]:
+        """Forms of letters are mentioned where both are there."""
+        forms = {"composed", "decomposed"}
+        return {
+            kind: mention
+            for kind, mention in self.seen.items()
+            if kind not in forms or forms <= self.seen.keys()
+        }
 
     def lengths(self) -> dict[str, Lengths]:
         return {
@@ -83,10 +117,11 @@ def check(name: str, max_length: int, limit: int) -> tuple[Report, Hashes]:
     pairs, sources = array("q"), array("q")
     problems, bad, equal, error = list[Problem](), 0, 0, None
     try:
-        for item in _progress(corpus.scan(name, max_length), name):
+        items = _progress(corpus.scan(name, max_length), name)
+        for number, item in enumerate(items, 1):  # a line of a file each
             if isinstance(item, Pair):
-                source.add(item.source)
-                target.add(item.target)
+                source.add(item.source, number)
+                target.add(item.target, number)
                 pairs.append(hash(item))
                 sources.append(hash(item.source))
                 equal += item.source == item.target
@@ -99,8 +134,10 @@ def check(name: str, max_length: int, limit: int) -> tuple[Report, Hashes]:
         error = str(ended)
     hashes = Hashes(np.unique(np.array(pairs)), np.unique(np.array(sources)))
     lengths = {"source": source.lengths(), "target": target.lengths()} if pairs else {}
+    mentions = {"source": source.mentions(), "target": target.mentions()}
     repeated = len(pairs) - len(hashes.pairs)
-    return Report(name, len(pairs), bad, problems, error, repeated, equal, lengths), hashes
+    found = Report(name, len(pairs), bad, problems, error, repeated, equal, lengths, mentions)
+    return found, hashes
 
 
 def overlaps(corpora: Sequence[tuple[str, Hashes]]) -> list[Overlap]:
@@ -117,6 +154,19 @@ def overlaps(corpora: Sequence[tuple[str, Hashes]]) -> list[Overlap]:
     return [overlap for overlap in shared if overlap.sources]
 
 
+def _found(text: str, words: Sequence[str]) -> Iterator[str]:
+    """What there is of `MENTIONS` in a text."""
+    if "▁" in text or ("<" in text and not _SPECIAL.isdisjoint(words)):
+        yield "reserved"
+    if "\r" in text:
+        yield "carriage_return"
+    if not text.isascii():
+        if len(normalize("NFC", text)) < len(text):
+            yield "decomposed"
+        if len(normalize("NFD", text)) > len(text):
+            yield "composed"
+
+
 def _lengths(lengths: array[int], distinct: set[str]) -> Lengths:
     ranked = np.sort(np.array(lengths))
     median, percentile = (int(ranked[round(p * (len(ranked) - 1))]) for p in (0.5, 0.95))
@@ -131,7 +181,11 @@ def _hint(name: str, bad: int) -> str:
 
 def _progress(items: Iterable[Pair | list[Problem]], name: str) -> Iterable[Pair | list[Problem]]:
     from rich.console import Console
-    from rich.progress import track
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    return track(items, name, console=console, transient=True, disable=not console.is_terminal)
+    description = TextColumn("{task.description}", markup=False)
+    columns = description, BarColumn(), TimeElapsedColumn()
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with bar:
+        yield from bar.track(items, description=printable(name))

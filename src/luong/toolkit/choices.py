@@ -33,3 +33,6 @@ DEFAULT_METRICS: dict[Lines, tuple[str, ...]] = {
     "words": ("wer", "per"),
     "sentences": ("bleu", "chrf", "ter"),
 }
+
+# What a vocabulary keeps for itself, in the order of PAD, START, END, UNKNOWN.
+SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")

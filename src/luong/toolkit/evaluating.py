@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from luong.seq2seq.decoding import Decoding
 from luong.seq2seq.model import UNKNOWN
-from luong.toolkit.choices import DEFAULT_METRICS, METRICS, Lines
+from luong.toolkit.choices import DEFAULT_METRICS, METRICS, SPECIAL, Lines
 from luong.toolkit.corpus import Pair
-from luong.toolkit.measures import Answer, Measurement, Text, measure
+from luong.toolkit.measures import Answer, Measurement, Text, check_tokenizer, measure
 from luong.toolkit.measures import perplexity as perplexity_of
 from luong.toolkit.translating import Translator
-from luong.toolkit.vocabulary import SPECIAL, Vocabulary
+from luong.toolkit.vocabulary import Vocabulary
 
 
 class Evaluation(NamedTuple):
@@ -45,6 +45,7 @@ def evaluate(
     for name in names:
         if name not in METRICS:
             raise ValueError(f"metrics: expected some of {', '.join(METRICS)}, got {name!r}")
+    check_tokenizer(tokenize)
     if not pairs:
         raise ValueError("sources: expected at least one, got none")
     found = answers(

@@ -5,6 +5,7 @@ So a score of the whole, of the sources of some length, and of a bootstrap sampl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,14 @@ Numbers = NDArray[np.float64]
 
 EDIT_RATES = ("wer", "per", "cer", "exact")
 SACREBLEU = ("bleu", "chrf", "ter")
+
+_PACKAGES = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
+_SPACELESS = {  # scripts that are written without spaces between words
+    "kana": re.compile("[\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f]"),
+    "han": re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"),
+    "thai, lao, burmese, khmer": re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"),
+}
+_LONGEST_WORD = 5  # letters of these scripts, on average, where somebody has put spaces
 
 
 class Text(NamedTuple):
@@ -139,6 +148,42 @@ def measure(
     return Measurement(name, edits, _percentage)
 
 
+def check_tokenizer(name: str | None) -> None:
+    """Refuse a tokenizer that sacreBLEU does not know, or whose package is not installed."""
+    if name is None:
+        return
+    if name not in BLEU.TOKENIZERS:
+        known = ", ".join(sorted(BLEU.TOKENIZERS))
+        raise UsageError(f"--tokenize: expected one of {known}, got {name!r}")
+    try:
+        BLEU(tokenize=name)
+    except (ImportError, RuntimeError) as error:  # sacreBLEU raises both
+        package = _PACKAGES.get(name, "sentencepiece")
+        raise ToolkitError(f"--tokenize {name} needs a package: pip install {package!r}") from error
+    except OSError as error:
+        reason = f"its model, which sacreBLEU downloads, cannot be had ({error})"
+        raise ToolkitError(f"--tokenize {name}: {reason}") from error
+
+
+def fitting_tokenizer(lines: Iterable[str]) -> str | None:
+    """The tokenizer of BLEU for text without spaces between words; None where there are spaces."""
+    counts, words = dict.fromkeys(_SPACELESS, 0), 0
+    letters = 0
+    for line in lines:
+        for word in line.split():
+            found = {kind: len(pattern.findall(word)) for kind, pattern in _SPACELESS.items()}
+            words += any(found.values())
+            letters += sum(map(str.isalpha, word))
+            for kind, count in found.items():
+                counts[kind] += count
+    total = sum(counts.values())
+    if total <= letters / 2 or total <= _LONGEST_WORD * words:
+        return None
+    if counts["kana"] > total / 20:
+        return "ja-mecab"
+    return "zh" if counts["han"] > total / 2 else "char"
+
+
 def perplexity(losses: Iterable[tuple[float, int]]) -> Measurement:
     """exp of the mean negative log-probability of a reference symbol, end-of-sentence included.
 
@@ -183,9 +228,7 @@ def _sacrebleu(
 
 
 def _metric(name: str, tokenize: str | None, lowercase: bool) -> Any:
-    if tokenize is not None and tokenize not in BLEU.TOKENIZERS:
-        known = ", ".join(sorted(BLEU.TOKENIZERS))
-        raise UsageError(f"--tokenize: expected one of {known}, got {tokenize!r}")
+    check_tokenizer(tokenize)
     match name:
         case "bleu":
             return BLEU(lowercase=lowercase, tokenize=tokenize, force=True)

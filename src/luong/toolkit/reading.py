@@ -132,7 +132,7 @@ def _gunzipped(parts: Iterable[bytes], name: str) -> Iterator[bytes]:
             part = member.decompress(packed, BLOCK)
             packed = member.unconsumed_tail or member.unused_data
             size += len(part)
-            if size > max(_FREE, _RATIO * packed_size):
+            if size > max(_FREE, _RATIO * (packed_size - len(packed))):
                 raise ToolkitError(
                     f"{name}: unpacks to more than {_RATIO} times its size, which text does not; "
                     "if it is meant, unpack it first (gunzip)"

@@ -22,25 +22,26 @@ def printable(text: str, controls: re.Pattern[str] = _CONTROL) -> str:
     return controls.sub(lambda match: repr(match[0])[1:-1], text)
 
 
-def ask(prompt: str) -> str | None:
-    """A line that is typed at the terminal; None at its end.
+def typed(prompt: str) -> Iterator[str]:
+    """Each line as it is typed at the terminal, until its end.
 
     The prompt stands on stderr where stdout is a file or a pipe, which holds results only.
     """
     sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
-    try:
-        if sys.stdout.isatty():
-            if find_spec("readline"):
-                import readline  # noqa: F401  (gives `input` its editing and history)
-            return input(prompt)
-        print(prompt, end="", file=sys.stderr, flush=True)
-        line = sys.stdin.readline()
-        if line:
-            return line.removesuffix("\n")
-    except EOFError:
-        pass
+    if find_spec("readline"):
+        import readline  # noqa: F401  (gives `input` its editing and history)
+    ask = input if sys.stdout.isatty() else _ask
+    with suppress(EOFError):
+        while True:
+            yield ask(prompt)
     print(file=sys.stderr)
-    return None
+
+
+def _ask(prompt: str) -> str:
+    print(prompt, end="", file=sys.stderr, flush=True)
+    if line := sys.stdin.readline():
+        return line.removesuffix("\n")
+    raise EOFError
 
 
 @contextmanager

@@ -32,9 +32,7 @@ def piped(stream: Stream, name: str) -> Iterator[list[Line]]:
 def typed() -> Iterator[list[Line]]:
     """Lines as they are typed at the terminal, until Ctrl-D."""
     terminal.say("type a line and press Enter; Ctrl-D ends")
-    number = 0
-    while (text := standard.ask("> ")) is not None:
-        number += 1
+    for number, text in enumerate(standard.typed("> "), 1):
         yield from _lines([text.encode("utf-8", "surrogateescape") + b"\n"], "stdin", number)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from luong.toolkit.errors import ToolkitError, UsageError
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from luong.toolkit.translating import Translation
 
 
+_WORD = "\0"  # begins what is no option; no argument of a process holds it
 _WIDTH = 79  # of a description; other texts keep their lines, or fill the terminal
 
 
@@ -34,11 +37,23 @@ class Parser(argparse.ArgumentParser):
             formatter_class=_Help,
             allow_abbrev=False,
         )
+        self.register("type", None, _word)
+        self.register("type", Path, lambda text: Path(_word(text)))
         self.register("type", int, _whole_number)
         self.register("type", float, _number)
 
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Read options and words in any order; after `--` are words only, with a "-" or without."""
+        place = [*argv, "--"].index("--")
+        words = [_WORD + word for word in argv[place + 1 :]]
+        return self.parse_intermixed_args([*argv[:place], *words])
+
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message.removeprefix("argument "))
+        raise UsageError(_word(message.removeprefix("argument ")))
+
+
+def _word(text: str) -> str:
+    return text.replace(_WORD, "")
 
 
 def _whole_number(text: str) -> int:

@@ -13,11 +13,11 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from luong.seq2seq.model import END, UNKNOWN
 from luong.toolkit import places
+from luong.toolkit.choices import SPECIAL
 from luong.toolkit.config import Side
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.places import Places
 
-SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")  # in the order of PAD, START, END, UNKNOWN
 _ALL = 2**31  # the library's trainers want a number
 _NEVER = -1e6  # log-probability of a piece that no text is cut into
 _PIECES = 8000  # vocabulary_size of subwords where none is given

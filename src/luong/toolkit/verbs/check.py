@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> None:
         parser.add_argument, "--limit", SHOWN, "most bad lines shown of a corpus", default=20
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    arguments = parser.parse_intermixed_args(list(argv))
+    arguments = parser.parse(argv)
     from luong.toolkit import checking
 
     reports, hashes = [], []
@@ -75,6 +75,8 @@ def _corpora(names: Sequence[str]) -> Iterator[tuple[str, int]]:
 
 
 def _lines(report: Report, limit: int) -> Iterator[str]:
+    from luong.toolkit.checking import MENTIONS
+
     yield from map(str, report.problems)
     if report.bad_lines > limit:
         yield f"{report.name}: {report.bad_lines - limit:,} more bad lines (--limit shows more)"
@@ -90,6 +92,10 @@ def _lines(report: Report, limit: int) -> Iterator[str]:
         for unit, (median, percentile, longest, distinct) in by_unit.items():
             numbers = f"{distinct:>12,}{median:>10,}{percentile:>10,}{longest:>10,}"
             yield f"  {side + ' ' + unit:18}{numbers}"
+    for side, mentions in report.mentions.items():
+        for kind, (lines, first) in mentions.items():
+            what = f"have {MENTIONS[kind]}; the first is line {first:,}"
+            yield f"{report.name}: {side}s of {lines:,} pairs {what}"
 
 
 def _overlap(overlap: Overlap) -> str:
@@ -107,6 +113,10 @@ def _tree(reports: Sequence[Report], shared: Sequence[Overlap]) -> object:
             "lengths": {
                 side: {unit: lengths._asdict() for unit, lengths in by_unit.items()}
                 for side, by_unit in report.lengths.items()
+            },
+            "mentions": {
+                side: {kind: mention._asdict() for kind, mention in mentions.items()}
+                for side, mentions in report.mentions.items()
             },
         }
         for report in reports

@@ -125,7 +125,13 @@ def _alignments(arguments: Namespace) -> None:
 
 
 def _outputs(arguments: Namespace) -> None:
+    if arguments.tokenize:
+        from luong.toolkit.measures import check_tokenizer
+
+        check_tokenizer(arguments.tokenize)
     name, found, measurements = (_given if arguments.hypotheses else _translated)(arguments)
+    if not arguments.tokenize and any(m.name == "bleu" for m in measurements):
+        _remark(found)
     buckets: list[Bucket] = []
     if arguments.by_length:
         from luong.toolkit.measures import by_length
@@ -138,6 +144,18 @@ def _outputs(arguments: Namespace) -> None:
     }
     show = _print_json if arguments.json else _print
     show(name, len(found), measurements, buckets, intervals)
+
+
+def _remark(found: Sequence[Answer]) -> None:
+    """Say where BLEU counts sentences as words, since there are no spaces between words."""
+    from luong.toolkit.measures import fitting_tokenizer
+
+    better = fitting_tokenizer(text.line for answer in found for text in answer.references)
+    if better:
+        terminal.say(
+            "BLEU means little here: its tokenizer, 13a, splits at spaces, which these references "
+            f"do not have between words; --tokenize {better} fits them"
+        )
 
 
 def _given(arguments: Namespace) -> tuple[str, list[Answer], list[Measurement]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -36,7 +36,7 @@ _LONGEST = 2000  # symbols of a side of --target
 def run(argv: Sequence[str]) -> None:
     """luong plot MODEL TEXT ... | --input FILE | --curves [--out FILE]"""
     parser = _parser()
-    arguments = parser.parse_intermixed_args(list(argv))
+    arguments = parser.parse(argv)
     _check(arguments)
 
     from luong.toolkit import plotting
@@ -48,7 +48,7 @@ def run(argv: Sequence[str]) -> None:
     print(out)
 
 
-def _parser() -> ArgumentParser:
+def _parser() -> terminal.Parser:
     parser = terminal.Parser(
         "plot",
         "Draw what a model attends to while it translates: one line, or a sheet of many. "

@@ -35,7 +35,7 @@ _SEARCH = (
 def run(argv: Sequence[str]) -> None:
     """luong translate MODEL [TEXT ...] [< lines]"""
     parser = _parser()
-    arguments = parser.parse_intermixed_args(list(argv))
+    arguments = parser.parse(argv)
     _check(arguments)
     process = Process.here()
     if process.size > 1 and not (arguments.input and arguments.output):
@@ -61,7 +61,7 @@ def run(argv: Sequence[str]) -> None:
             file.flush()
 
 
-def _parser() -> ArgumentParser:
+def _parser() -> terminal.Parser:
     parser = terminal.Parser(
         "translate", "A line out for every line in, in order; a blank line for a blank one."
     )
