@@ -206,6 +206,19 @@ def test_pairs_are_read_as_they_are_needed(
     assert taken == 8
 
 
+def test_a_pair_that_is_too_long_is_refused_after_those_before_it(
+    untrained: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aligning, "_CELLS", 50)
+    monkeypatch.setattr(aligning, "_MOST", 100)
+    found = aligning.align(
+        untrained, [Pair("abc", "a b c"), Pair("ab" * 10, "a b c d e"), PAIRS[0]]
+    )
+    assert next(found)
+    with pytest.raises(ToolkitError, match=r"^pair 2: too long to align: 20 x 5 symbols$"):
+        next(found)
+
+
 def test_rows_of_a_picture(untrained: Translator) -> None:
     (example,) = aligning.encode(untrained, PAIRS[3:4])
     steps = step_by_step(untrained, PAIRS[3])

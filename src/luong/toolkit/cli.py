@@ -64,7 +64,6 @@ def _status(argv: list[str]) -> int:
     debug = "--debug" in options
     argv = [argument for argument in options if argument != "--debug"] + argv[len(options) :]
     warnings.showwarning = _show_warning
-    os.environ.pop("MPLBACKEND", None)  # pictures go to files, by no backend of this name
     with guarded():
         try:
             try:
