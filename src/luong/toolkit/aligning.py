@@ -249,7 +249,7 @@ def blocks(
         ]
 
 
-def _parts(examples: Sequence[Example], first: int) -> Iterator[list[int]]:
+def _parts(examples: Sequence[Example], first: int = 1) -> Iterator[list[int]]:
     """Runs of pairs, by their places, of few enough weights to be held together.
 
     first: the number of the first pair, for errors.
