@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from luong.toolkit.errors import ToolkitError
+from luong.toolkit.metrics import LABELS
 from luong.toolkit.standard import printable
-from luong.toolkit.validation import LABELS
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

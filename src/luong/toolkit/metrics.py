@@ -11,6 +11,7 @@ from pathlib import Path
 from luong.toolkit import files
 from luong.toolkit.errors import ToolkitError
 
+LABELS = {"per": "PER", "wer": "WER", "exact": "exact", "bleu": "BLEU"}  # of columns dev_...
 _MOST = 1 << 24  # bytes
 _COLUMNS = 50
 _ROWS = 100_000

@@ -25,7 +25,6 @@ MEASURES = {  # what is measured for a metric, by the names that metrics.csv has
     "bleu": ("bleu",),
     "loss": (),
 }
-LABELS = {"per": "PER", "wer": "WER", "exact": "exact", "bleu": "BLEU"}
 _MORE_IS_BETTER = ("exact", "bleu")
 
 
