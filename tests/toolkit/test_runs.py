@@ -80,6 +80,28 @@ def test_what_somebody_adds_meanwhile_outlives_a_failing_start(
     assert contents(out) == added
 
 
+def test_an_earlier_start_outlives_a_failing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both before the first checkpoint: what was prepared stays."""
+
+    def raising(error: BaseException) -> None:
+        def loop(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(training, "loop", loop)
+        with pytest.raises(type(error)):
+            training.train(small(tmp_path), tmp_path / "run")
+
+    raising(KeyboardInterrupt())
+    before = contents(tmp_path / "run")
+    assert "data/train.arrow" in before
+    raising(ToolkitError("failed"))
+    after = contents(tmp_path / "run")
+    assert after.pop("log.txt") != before.pop("log.txt")
+    assert after == before
+
+
 def test_only_what_a_run_had_begun_to_write_is_removed(tmp_path: Path) -> None:
     config, out = small(tmp_path, updates=3), tmp_path / "run"
     training.train(config, out, seconds=0)
