@@ -100,6 +100,8 @@ def fault(done: Done, intact: Done, name: str) -> str | None:
     if outside:
         return f"wrote {outside}"
     named = name in done.stderr
+    if name == "metrics.csv" and done.status == 0:
+        return None  # a table of text: who changes its numbers draws other curves
     if done.status:
         last = lines[-1] if lines else ""
         return None if last.startswith("luong: ") and named else "does not name the file"
