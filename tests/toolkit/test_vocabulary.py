@@ -77,10 +77,11 @@ SENTENCES = [f"the {a} {b} the {a}er" for a in ("low", "new", "wid") for b in ("
 
 @pytest.mark.parametrize("level", ["bpe", "unigram"])
 def test_subwords_come_back_as_text(level: str, tmp_path: Path) -> None:
-    built = Vocabulary.build(Side(level, vocabulary_size=40), SENTENCES)
+    side = Side(level, vocabulary_size=40)
+    built = Vocabulary.build(side, SENTENCES)
     assert len(SPECIAL) < len(built) <= 40
     built.save(tmp_path / "v.json")
-    for vocabulary in (built, Vocabulary.load(tmp_path / "v.json")):
+    for vocabulary in (built, Vocabulary.load(tmp_path / "v.json", side)):
         for line, symbols in zip(SENTENCES, vocabulary.encode(SENTENCES), strict=True):
             assert (
                 vocabulary.decode(symbols[:-1]) == vocabulary.join(vocabulary.split(line)) == line
@@ -148,9 +149,10 @@ def test_an_error_of_the_corpus_stays_what_it_is(level: str) -> None:
 
 @pytest.mark.parametrize("level", ["characters", "words"])
 def test_a_file_holds_all_of_it(tmp_path: Path, level: str) -> None:
-    built = Vocabulary.build(Side(level, lowercase=True, normalization="NFD"), ["É x", "<unk>"])
+    side = Side(level, lowercase=True, normalization="NFD")
+    built = Vocabulary.build(side, ["É x", "<unk>"])
     built.save(tmp_path / "v.json")
-    loaded = Vocabulary.load(tmp_path / "v.json")
+    loaded = Vocabulary.load(tmp_path / "v.json", side)
     assert loaded.names == built.names
     assert loaded.encode(["É ×x"]) == built.encode(["É ×x"])
     assert loaded.decode([4, 5]) == built.decode([4, 5])
@@ -165,4 +167,4 @@ def test_a_file_that_cannot_be_written_is_an_ordinary_error(tmp_path: Path) -> N
 def test_a_damaged_file_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "v.json").write_text(content)
     with pytest.raises(ToolkitError, match=r"v\.json: not a vocabulary"):
-        Vocabulary.load(tmp_path / "v.json")
+        Vocabulary.load(tmp_path / "v.json", CHARACTERS)

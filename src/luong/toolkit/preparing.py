@@ -204,7 +204,8 @@ def _load(folder: Path, digest: str, data: Data, dev: list[Pair]) -> tuple[Prepa
     for part, expected in record.hashes.items():
         if files.digest(folder / part) != expected:
             raise ToolkitError(f"{folder / part}: damaged: it has changed since it was prepared")
-    source, target = (Vocabulary.load(folder / part) for part in ("source.json", "target.json"))
+    source = Vocabulary.load(folder / "source.json", data.source)
+    target = Vocabulary.load(folder / "target.json", data.target)
     train = Examples(folder / "train.arrow", (len(source), len(target)))
     return Prepared(source, target, train, dev, digest), Skipped(*record.skipped)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict
 from pathlib import Path
-from typing import overload
+from typing import NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -70,14 +69,11 @@ class Translator:
         for name, run in ((name, run) for run in (folder, *others) for name in _FILES):
             if not (run / name).is_file():
                 raise ToolkitError(f"{run}: not the folder of a trained model: no {name} in it")
-        source = Vocabulary.load(folder / "source.json")
-        target = Vocabulary.load(folder / "target.json")
-        for other in others:
-            _check_vocabularies(folder, other)
-        first, *rest = (
-            _load_model(run, source, target).to(device, dtype).eval() for run in (folder, *others)
-        )
-        return cls(first, source, target, rest)
+        runs = [_Run.read(each) for each in (folder, *others)]
+        for other in runs[1:]:
+            runs[0].require_same_vocabularies(other)
+        first, *rest = (run.model().to(device, dtype).eval() for run in runs)
+        return cls(first, runs[0].source, runs[0].target, rest)
 
     @overload
     def translate(
@@ -351,22 +347,36 @@ def _chunks(
         yield chunk
 
 
-def _check_vocabularies(folder: Path, other: Path) -> None:
-    for side in ("source", "target"):
-        ours, theirs = ((run / f"{side}.json").read_bytes() for run in (folder, other))
-        if ours != theirs and json.loads(ours) != json.loads(theirs):
-            raise ToolkitError(
-                f"{other}: its {side} vocabulary is not that of {folder}, as in an ensemble it "
-                "should be"
-            )
+class _Run(NamedTuple):
+    """What the folder of a run holds, but for the weights."""
 
+    folder: Path
+    config: Config
+    source: Vocabulary
+    target: Vocabulary
 
-def _load_model(folder: Path, source: Vocabulary, target: Vocabulary) -> Seq2Seq:
-    config = Config.of_run(folder)
-    with torch.device("meta"):  # no memory, before the file is known to hold these weights
-        model = build_model(config, source, target)
-    weights.load(folder / "model.safetensors", model, weights.meaning(config, source, target))
-    return model
+    @classmethod
+    def read(cls, folder: Path) -> _Run:
+        config = Config.of_run(folder)
+        source = Vocabulary.load(folder / "source.json", config.data.source)
+        target = Vocabulary.load(folder / "target.json", config.data.target)
+        return cls(folder, config, source, target)
+
+    def require_same_vocabularies(self, other: _Run) -> None:
+        for side in ("source", "target"):
+            ours, theirs = (getattr(run, side).tokenizer.to_str() for run in (self, other))
+            if ours != theirs:
+                raise ToolkitError(
+                    f"{other.folder}: its {side} vocabulary is not that of {self.folder}, as in an "
+                    "ensemble it should be"
+                )
+
+    def model(self) -> Seq2Seq:
+        with torch.device("meta"):  # no memory, before the file is known to hold these weights
+            model = build_model(self.config, self.source, self.target)
+        meaning = weights.meaning(self.config, self.source, self.target)
+        weights.load(self.folder / "model.safetensors", model, meaning)
+        return model
 
 
 def shape(model: Seq2Seq) -> str:

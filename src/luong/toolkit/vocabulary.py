@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, islice
 from pathlib import Path
@@ -12,14 +13,18 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from luong.seq2seq.model import END, UNKNOWN
-from luong.toolkit import places
+from luong.toolkit import files, places
 from luong.toolkit.choices import SPECIAL
 from luong.toolkit.config import Side
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.places import Places
+from luong.toolkit.plain import parse_json, short
 
 _ALL = 2**31  # the library's trainers want a number
 _NEVER = -1e6  # log-probability of a piece that no text is cut into
+_MOST = 1 << 26  # bytes of a file
+_LONGEST = 100  # characters of a unigram piece; the trainer stops at 16
+_NO_SYMBOL = re.compile("[\\n\\0\\ud800-\\udfff]")
 _PIECES = 8000  # vocabulary_size of subwords where none is given
 
 
@@ -57,14 +62,32 @@ class Vocabulary:
         return cls(_tokenizer(side, models.WordLevel(symbols, unk_token=SPECIAL[UNKNOWN])))
 
     @classmethod
-    def load(cls, path: Path) -> Vocabulary:
+    def load(cls, path: Path, side: Side) -> Vocabulary:
+        """Read the symbols of a side of these settings, as `save` wrote them.
+
+        The library itself never reads the file, which may be a stranger's: it gets the symbols, and
+        merges or scores, that are found in it, and the rest of the file has to be what it would be.
+        """
         try:
-            return cls(Tokenizer.from_file(str(path)))
-        except Exception as error:  # tokenizers raises plain Exception
+            found = parse_json(files.read(path, _MOST))
+            vocabulary = cls(_tokenizer(side, _stored(side, found)))
+        except ValueError as error:
             raise ToolkitError(f"{path}: not a vocabulary ({error})") from error
+        for key, expected in json.loads(vocabulary.tokenizer.to_str()).items():
+            if not _agree(found.pop(key, None), expected):
+                raise ToolkitError(f"{path}: its {key} is not that of the settings in config.yaml")
+        if found:
+            raise ToolkitError(f"{path}: not a vocabulary ({short(min(found))!r} is unknown)")
+        return vocabulary
 
     def save(self, path: Path) -> None:
-        path.write_text(self.tokenizer.to_str(pretty=True), encoding="utf-8")
+        text = self.tokenizer.to_str(pretty=True).encode()
+        if len(text) > _MOST:
+            raise ToolkitError(
+                f"{path}: {len(self):,} symbols take more than {_MOST:,} bytes; set a "
+                "vocabulary_size, or a min_frequency"
+            )
+        path.write_bytes(text)
 
     @property
     def digest(self) -> str:
@@ -133,6 +156,72 @@ def _ordinary(symbols: list[int]) -> list[int]:
     if min(symbols, default=UNKNOWN) >= UNKNOWN:
         return symbols
     return [max(symbol, UNKNOWN) for symbol in symbols]
+
+
+def _stored(side: Side, found: object) -> Any:
+    """The model of the pieces that a file holds. Raises ValueError."""
+    match side.level, found:
+        case "unigram", {"model": {"vocab": [*pieces]}}:
+            return _unigram(pieces)
+        case "bpe", {"model": {"vocab": dict(ids), "merges": [*merges]}}:
+            return _bpe(_symbols(_ranked(ids)), merges)
+        case "characters" | "words", {"model": {"type": "WordLevel", "vocab": dict(ids)}}:
+            return models.WordLevel(_symbols(_ranked(ids)), unk_token=SPECIAL[UNKNOWN])
+    raise ValueError(f"not one of {side.level}")
+
+
+def _ranked(ids: dict[str, Any]) -> list[str]:
+    """Symbols in the order of their numbers."""
+    if not all(type(number) is int for number in ids.values()):
+        raise ValueError("the number of a symbol is none")
+    names = sorted(ids, key=ids.__getitem__)
+    if [ids[name] for name in names] != list(range(len(names))):
+        raise ValueError("symbols should be numbered from 0 on, without gaps")
+    return names
+
+
+def _symbols(names: list[str]) -> dict[str, int]:
+    """Symbols and their numbers, if they can be those of lines."""
+    if tuple(names[: len(SPECIAL)]) != SPECIAL:
+        raise ValueError(f"the first symbols should be {' '.join(SPECIAL)}")
+    for name in names:
+        if not name or _NO_SYMBOL.search(name):
+            raise ValueError(f"no line of text has the symbol {short(name)!r}")
+    return {name: i for i, name in enumerate(names)}
+
+
+def _bpe(symbols: dict[str, int], merges: list[Any]) -> Any:
+    for merge in merges:
+        match merge:
+            case [str(a), str(b)] if a in symbols and b in symbols and a + b in symbols:
+                pass
+            case _:
+                raise ValueError(f"{short(str(merge))} is no merge of its symbols")
+    pairs = [(a, b) for a, b in merges]
+    return models.BPE(symbols, pairs, unk_token=SPECIAL[UNKNOWN])
+
+
+def _unigram(pieces: list[Any]) -> Any:
+    for piece in pieces:
+        match piece:
+            case [str(name), float(score)] if len(name) <= _LONGEST and abs(score) <= -_NEVER:
+                pass
+            case _:
+                raise ValueError(f"{short(str(piece))} is no piece and its score")
+    scores = [(name, score) for name, score in pieces]
+    if len(_symbols([name for name, _ in scores])) < len(scores):
+        raise ValueError("a symbol is there twice")
+    return models.Unigram(scores, UNKNOWN, byte_fallback=False)
+
+
+def _agree(found: object, expected: object) -> bool:
+    """Whether two parts of files say the same; versions differ in what they leave out as null."""
+    if isinstance(found, dict) and isinstance(expected, dict):
+        keys = found.keys() | expected.keys()
+        return all(_agree(found.get(key), expected.get(key)) for key in keys)
+    if isinstance(found, list) and isinstance(expected, list):
+        return len(found) == len(expected) and all(map(_agree, found, expected))
+    return found == expected or (found in (None, False) and expected in (None, False))
 
 
 _MODELS: dict[str, Any] = {
