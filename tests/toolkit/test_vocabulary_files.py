@@ -114,7 +114,7 @@ def test_other_versions_may_leave_out_what_is_null(tmp_path: Path) -> None:
     changed(path, lambda tree: tree["model"].update(new=None))
     Vocabulary.load(path, side("bpe"))
     changed(path, lambda tree: tree.update(new=3))
-    refused(path, "bpe", "not a vocabulary ('new' is unknown)")
+    refused(path, "bpe", "its new is not that of the settings in config.yaml")
 
 
 def vocab(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], object]:
@@ -147,7 +147,13 @@ def vocab(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any
         ("unigram", vocab(lambda v: v.append(["x", "y"])), "['x', 'y'] is no piece and its score"),
         ("unigram", vocab(lambda v: v.append(["x", 1e300])), "['x', 1e+300] is no piece and its s"),
         ("unigram", vocab(lambda v: v.append(["x" * 101, -1.0])), "['xxxxxxxxxxxxxxxxxxxxxxxxxxxx"),
+        (
+            "unigram",
+            vocab(lambda v: v.extend([f"{i:099}", -1.0] for i in range(21000))),
+            "its pieces have more than 2,000,000 characters together",
+        ),
         ("unigram", vocab(lambda v: v.append(v[-1])), "a symbol is there twice"),
+        ("unigram", lambda t: t["model"].update(unk_id=4), "not one of unigram"),
         ("unigram", vocab(lambda v: v.append(["", -1.0])), "no line of text has the symbol ''"),
         ("unigram", vocab(lambda v: v.pop(0)), "the first symbols should be <pad> <s> </s> <unk>"),
     ],
@@ -171,7 +177,7 @@ def test_scores_are_finite(tmp_path: Path, text: str) -> None:
 def test_a_merge_twice_is_refused(tmp_path: Path) -> None:
     path = saved(tmp_path, "bpe")
     changed(path, lambda tree: tree["model"]["merges"].append(tree["model"]["merges"][0]))
-    refused(path, "bpe", "its model is not that of the settings")
+    refused(path, "bpe", "not a vocabulary (a merge is there twice)")
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,9 @@ from luong.toolkit.plain import parse_json, short
 
 _ALL = 2**31  # the library's trainers want a number
 _NEVER = -1e6  # log-probability of a piece that no text is cut into
-_MOST = 1 << 26  # bytes of a file
+_MOST = 20 << 20  # bytes of a file, of which the library makes up to a gigabyte
 _LONGEST = 100  # characters of a unigram piece; the trainer stops at 16
+_CHARACTERS = 2_000_000  # of all unigram pieces, each of which takes some hundred bytes
 _NO_SYMBOL = re.compile("[\\n\\0\\ud800-\\udfff]")
 _PIECES = 8000  # vocabulary_size of subwords where none is given
 
@@ -70,15 +71,16 @@ class Vocabulary:
         """
         try:
             found = parse_json(files.read(path, _MOST))
-            vocabulary = cls(_tokenizer(side, _stored(side, found)))
+            model = _stored(side, found)
         except ValueError as error:
             raise ToolkitError(f"{path}: not a vocabulary ({error})") from error
-        for key, expected in json.loads(vocabulary.tokenizer.to_str()).items():
-            if not _agree(found.pop(key, None), expected):
+        rest = json.loads(_tokenizer(side, _MODELS[side.level]()).to_str())
+        for tree in (found, rest):
+            tree["model"] |= dict.fromkeys(("vocab", "merges", "unk_id"))
+        for key in sorted(found.keys() | rest.keys()):
+            if not _agree(found.get(key), rest.get(key)):
                 raise ToolkitError(f"{path}: its {key} is not that of the settings in config.yaml")
-        if found:
-            raise ToolkitError(f"{path}: not a vocabulary ({short(min(found))!r} is unknown)")
-        return vocabulary
+        return cls(_tokenizer(side, model))
 
     def save(self, path: Path) -> None:
         text = self.tokenizer.to_str(pretty=True).encode()
@@ -92,8 +94,9 @@ class Vocabulary:
     @property
     def digest(self) -> str:
         """The SHA-256 of the symbols, and of the merges or scores that cut words into them."""
-        model = json.loads(self.tokenizer.to_str())["model"]
-        scores = model["vocab"] if model["type"] == "Unigram" else None
+        learnt = not isinstance(self.tokenizer.model, models.WordLevel)
+        model = json.loads(self.tokenizer.to_str())["model"] if learnt else {}
+        scores = model.get("vocab") if isinstance(self.tokenizer.model, models.Unigram) else None
         content = json.dumps([self.names, model.get("merges"), scores])
         return hashlib.sha256(content.encode()).hexdigest()
 
@@ -161,7 +164,7 @@ def _ordinary(symbols: list[int]) -> list[int]:
 def _stored(side: Side, found: object) -> Any:
     """The model of the pieces that a file holds. Raises ValueError."""
     match side.level, found:
-        case "unigram", {"model": {"vocab": [*pieces]}}:
+        case "unigram", {"model": {"unk_id": 3, "vocab": [*pieces]}}:
             return _unigram(pieces)
         case "bpe", {"model": {"vocab": dict(ids), "merges": [*merges]}}:
             return _bpe(_symbols(_ranked(ids)), merges)
@@ -198,6 +201,8 @@ def _bpe(symbols: dict[str, int], merges: list[Any]) -> Any:
             case _:
                 raise ValueError(f"{short(str(merge))} is no merge of its symbols")
     pairs = [(a, b) for a, b in merges]
+    if len(set(pairs)) < len(pairs):
+        raise ValueError("a merge is there twice")
     return models.BPE(symbols, pairs, unk_token=SPECIAL[UNKNOWN])
 
 
@@ -211,6 +216,8 @@ def _unigram(pieces: list[Any]) -> Any:
     scores = [(name, score) for name, score in pieces]
     if len(_symbols([name for name, _ in scores])) < len(scores):
         raise ValueError("a symbol is there twice")
+    if sum(len(name) for name, _ in scores) > _CHARACTERS:
+        raise ValueError(f"its pieces have more than {_CHARACTERS:,} characters together")
     return models.Unigram(scores, UNKNOWN, byte_fallback=False)
 
 
