@@ -7,7 +7,7 @@ hash of the best weights. What is missing or damaged is made again from it where
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from torch import nn
 
 from luong.toolkit import folder, learning, metrics, weights
 from luong.toolkit.checkpoints import Checkpoints, Damaged, State
-from luong.toolkit.config import Config
+from luong.toolkit.config import Config, Data
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.files import whole
 from luong.toolkit.learning import Learner
@@ -118,12 +118,13 @@ def _begin(config: Config, out: Path, journal: Journal) -> None:
 
 
 def save_vocabularies(
-    out: Path, source: Vocabulary, target: Vocabulary, journal: Journal, *, again: bool
+    out: Path, data: Data, vocabularies: Sequence[Vocabulary], journal: Journal, *, again: bool
 ) -> None:
     """Write the vocabularies that are not there; in a run that goes on, `again`, say so."""
-    for name, vocabulary in (("source.json", source), ("target.json", target)):
+    names, sides = ("source.json", "target.json"), (data.source, data.target)
+    for name, side, vocabulary in zip(names, sides, vocabularies, strict=True):
         try:
-            if Vocabulary.load(out / name).digest == vocabulary.digest:
+            if Vocabulary.load(out / name, side).digest == vocabulary.digest:
                 continue
             reason = f"{out / name}: another vocabulary than that of this run"
         except ToolkitError as error:

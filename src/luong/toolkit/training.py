@@ -101,7 +101,8 @@ def begin(
     if again:
         learner.load(checkpoints)
     if accelerator.is_main_process:
-        runs.save_vocabularies(out, prepared.source, prepared.target, journal, again=again)
+        vocabularies = (prepared.source, prepared.target)
+        runs.save_vocabularies(out, config.data, vocabularies, journal, again=again)
     updates = processes.gather([learner.state.update])
     if len(set(updates)) > 1:
         raise ToolkitError(f"{out}: processes see checkpoints of different updates: {updates}")
