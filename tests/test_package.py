@@ -66,6 +66,10 @@ def test_import_is_light() -> None:
     python("-c", "import luong, sys; assert 'torch' not in sys.modules")
 
 
+def test_the_operators_do_not_import_the_compiler() -> None:
+    python("-c", "import luong, sys; luong.attention; assert 'torch._dynamo' not in sys.modules")
+
+
 def test_the_core_does_not_import_the_toolkit() -> None:
     code = (
         "import luong, sys; tools = {'load', 'plot_alignment'}; "

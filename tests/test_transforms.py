@@ -423,3 +423,13 @@ def test_private_scan():
     (last,), found = torch_private.scan(step, (torch.zeros(()),), torch.arange(4.0))
     assert last.item() == 6
     assert found.tolist() == [0, 0, 2, 6]
+
+
+def test_private_mark_of_a_constant():
+    def own():
+        return ""
+
+    def public():
+        return ""
+
+    assert vars(torch_private.constant(own)) == vars(torch.compiler.assume_constant_result(public))

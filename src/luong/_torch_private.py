@@ -68,6 +68,16 @@ def after_backward(callback: Callable[[], None]) -> None:
     Variable._execution_engine.queue_callback(callback)
 
 
+def constant(function: Callable[[], str]) -> Callable[[], str]:
+    """Let compilers call `function` once and take its result for a constant.
+
+    torch.compiler.assume_constant_result sets this mark too, and imports the whole compiler first,
+    which takes longer than all else that a command imports.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
 def scan(
     step: Callable[[Any, Any], tuple[Any, Tensor]], state: Any, inputs: Any
 ) -> tuple[Any, Tensor]:

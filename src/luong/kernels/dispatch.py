@@ -104,7 +104,7 @@ def _numba(tensors: Sequence[Tensor], compiled: bool = True) -> list[str]:
     return reasons + _hidden(tensors, compiled)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@_torch_private.constant
 def _no_numba() -> str:
     """Why there is no numba to compile with; empty where there is."""
     return _missing()
