@@ -212,7 +212,8 @@ def test_an_unusable_folder(run: Run, recipe: Path, tmp_path: Path) -> None:
     message = one_line(run("train", recipe, "--out", tmp_path / "file" / "run"), FAILED)
     assert "file" in message
     assert "Not a directory" in message
-    assert "not a run" in one_line(run("train", recipe, "--out", tmp_path / "file"), FAILED)
+    message = one_line(run("train", recipe, "--out", tmp_path / "file"), FAILED)
+    assert message.endswith("file: expected a folder, got a file\n")
 
 
 @pytest.mark.parametrize(
