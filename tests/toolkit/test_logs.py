@@ -99,6 +99,7 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("streams", STREAMS.values(), ids=STREAMS)
+@pytest.mark.slow
 def test_stderr_that_fails_stops_nothing(tmp_path: Path, streams: str) -> None:
     config = small(tmp_path)
     once = whole_run(config, tmp_path / "once")

@@ -118,6 +118,7 @@ def test_results_are_escaped_on_a_terminal_only(corpus: Path) -> None:
         ("<&- >&- 2>&-", 1, ""),
     ],
 )
+@pytest.mark.slow
 def test_streams_that_fail(corpus: Path, ends: str, status: int, message: str) -> None:
     if "/dev/full" in ends and not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
@@ -190,11 +191,13 @@ def test_a_prompt_answers_each_line_until_the_end(model: Path, tmp_path: Path) -
     assert f"{spell('abc')}\r\n".encode() in shown
 
 
+@pytest.mark.slow
 def test_no_prompt_without_a_terminal(model: Path) -> None:
     assert shell(f"echo abc | LUONG translate {model}").stderr == ""
 
 
 @pytest.mark.parametrize("module", ["luong.toolkit.verbs.translate", "numpy", "torch", "readline"])
+@pytest.mark.slow
 def test_an_interrupt_while_all_is_loaded_is_one_line(model: Path, module: str) -> None:
     code = (
         "import os, signal, sys\n"
