@@ -88,7 +88,7 @@ def _changed(found: Prepared, learning: Sequence[Tensor]) -> bool:
 
 
 def _used(mask: Tensor) -> Tensor:
-    """Which positions some query may attend: (*batch, m, 1)."""
+    """Return whether some query may attend to each position: (*batch, m, 1)."""
     return mask.mT if mask.shape[-2] == 1 else mask.any(-2).unsqueeze(-1)
 
 

@@ -13,7 +13,7 @@ from luong import _check
 
 
 class Memory(NamedTuple):
-    """What queries attend to: a source, prepared once. Positions that none may attend hold zeros.
+    """A source, prepared once for queries to attend to. Hidden positions hold zeros.
 
     `Attention.prepare` makes it once for a source; `attend` reads it at every decoder step and
     never changes it. A part may be replaced, `memory._replace(mask=mask)`: the key by what
@@ -112,7 +112,7 @@ class Memory(NamedTuple):
 
 @final
 class Prepared:
-    """What was worked out from the parts of a memory, and from which; nothing changes in it.
+    """The results worked out from the parts of a memory, and those parts; it never changes.
 
     It is about these very tensors: functions that go through a memory tensor by tensor (pytrees,
     pickle) leave it out.
@@ -176,7 +176,7 @@ def version(tensor: Tensor | None) -> int | None:
 
 
 def known(memory: Memory) -> Prepared:
-    """What is known about the parts of `memory`: of those that were replaced, nothing."""
+    """Return what is known about the parts of `memory`: nothing about replaced ones."""
     found, mask = memory.prepared, memory.mask
     if found is not None and found.mask is mask:
         if found.key is memory.key and found.value is memory.value:

@@ -1,4 +1,4 @@
-"""What PyTorch knows and has no public name for: the only place that asks by private names.
+"""This file holds every private name of PyTorch that the package relies on, and no other does.
 
 tests/test_transforms.py fails where PyTorch drops or changes one of them.
 """

@@ -127,7 +127,7 @@ def _torch(tensors: Sequence[Tensor]) -> list[str]:
 
 
 def _hidden(tensors: Sequence[Tensor], compiled: bool) -> list[str]:
-    """Where there are no numbers to work on, or what is done with them would go unseen."""
+    """Return why only PyTorch's own operations will do: tracing, export, torch.func."""
     if torch.compiler.is_exporting():
         return ["exports hold PyTorch's own operations alone"]
     if torch.compiler.is_compiling():

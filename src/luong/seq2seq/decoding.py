@@ -92,7 +92,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Decoding:
-    """What is searched for.
+    """The settings of a search.
 
     beam: open hypotheses of a sentence. 1 is greedy search.
     n_best: outputs of a sentence, best first: at most `beam`, or the number of samples.

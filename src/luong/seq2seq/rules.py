@@ -1,4 +1,4 @@
-"""What may come at each step of a search, and the random numbers that samples are drawn by."""
+"""Rules for the symbols that a search may choose, and random numbers to draw samples by."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEVER = float("-inf")
 
 
 class Rules(NamedTuple):
-    """What may come at a step. Tensors are (batch, ...)."""
+    """The symbols that a search may choose at a step. Tensors are (batch, ...)."""
 
     decoding: Decoding
     longest: int  # steps of any sentence

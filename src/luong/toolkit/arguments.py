@@ -1,4 +1,4 @@
-"""What people give to the methods of a `Translator`."""
+"""Checks of the arguments that people give to the methods of a `Translator`."""
 
 from __future__ import annotations
 

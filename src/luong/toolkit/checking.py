@@ -155,7 +155,7 @@ def overlaps(corpora: Sequence[tuple[str, Hashes]]) -> list[Overlap]:
 
 
 def _found(text: str, words: Sequence[str]) -> Iterator[str]:
-    """What there is of `MENTIONS` in a text."""
+    """Return which of `MENTIONS` occur in a text."""
     if "▁" in text or ("<" in text and not _SPECIAL.isdisjoint(words)):
         yield "reserved"
     if "\r" in text:

@@ -276,7 +276,7 @@ class _Source(torch.autograd.Function):
 
 
 class _Left(list[Step]):
-    """What the steps of one backward pass leave to a source."""
+    """The steps that one backward pass has left to a source."""
 
 
 def _source_of(source: Tensor | None, query: Tensor) -> Any:
