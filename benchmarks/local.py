@@ -76,12 +76,12 @@ def ours(backend: str, tensors: list[Tensor], renormalize: bool = False) -> Func
 
 @contextlib.contextmanager
 def only(backend: str) -> Iterator[None]:
-    known = dispatch.BACKENDS["window"]
-    dispatch.BACKENDS["window"] = [one for one in known if one.name == backend]
+    known = dispatch.BACKENDS["windowed"]
+    dispatch.BACKENDS["windowed"] = [one for one in known if one.name == backend]
     try:
         yield
     finally:
-        dispatch.BACKENDS["window"] = known
+        dispatch.BACKENDS["windowed"] = known
 
 
 def dense(

@@ -31,15 +31,15 @@ def main(run: str, text: str, out: str) -> None:
     symbols = translator.target.encode([best.text])[0]
     model = translator.model
     window = model.decoder.attention.window
-    intervals = []
-    interval = window.interval
-    window.interval = lambda *inputs: intervals.append(interval(*inputs)) or intervals[-1]
+    ranges = []
+    key_range = window.key_range
+    window.key_range = lambda *inputs: ranges.append(key_range(*inputs)) or ranges[-1]
     with torch.no_grad():
         memory, state = model.encode(source, torch.tensor([source.shape[1] - 1]))
         previous = torch.tensor([[START, *(s for s in symbols if s != END)]])
         weights = model.decoder(previous, state, memory, need_weights=True).weights[0]
-    del window.interval
-    draw(best.source, best.target, weights.numpy(), intervals[0], out)
+    del window.key_range
+    draw(best.source, best.target, weights.numpy(), ranges[0], out)
 
 
 def draw(columns: list[str], rows: list[str], weights: np.ndarray, keys: object, out: str) -> None:

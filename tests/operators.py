@@ -319,14 +319,14 @@ FORMULAS |= {
 @contextmanager
 def window_backend(name: str | None) -> Iterator[None]:
     """Windows by this backend, where it can take the call (under vmap it cannot)."""
-    everything = dispatch.BACKENDS["window"]
+    everything = dispatch.BACKENDS["windowed"]
     if name is not None:
         some = [each for each in everything if each.name in (name, "reference")]
-        dispatch.BACKENDS["window"] = some
+        dispatch.BACKENDS["windowed"] = some
     try:
         yield
     finally:
-        dispatch.BACKENDS["window"] = everything
+        dispatch.BACKENDS["windowed"] = everything
 
 
 class Case:

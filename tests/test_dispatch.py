@@ -74,8 +74,8 @@ def test_explain():
 
 def test_explain_windows():
     index = torch.zeros(2, 3, 2, dtype=torch.int64)
-    assert luong.explain("window", Q, K, index) == {"numba": [], "torch": [], "reference": []}
-    assert luong.explain("window", Q.to("meta"), K)["numba"] == ["it computes on the CPU alone"]
+    assert luong.explain("windowed", Q, K, index) == {"numba": [], "torch": [], "reference": []}
+    assert luong.explain("windowed", Q.to("meta"), K)["numba"] == ["it computes on the CPU alone"]
 
 
 @pytest.mark.parametrize("backend", [None, "numba", "torch", "reference"])
@@ -93,7 +93,7 @@ def test_the_backend_asked_for_computes_windows(backend, monkeypatch):
 
 @pytest.mark.parametrize("operator", ["dot", "", "Additive"])
 def test_explain_unknown_operator(operator):
-    expected = rf"^operator: expected one of additive, window, got '{operator}'$"
+    expected = rf"^operator: expected one of additive, windowed, got '{operator}'$"
     with pytest.raises(ValueError, match=expected):
         luong.explain(operator, Q)
 

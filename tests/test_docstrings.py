@@ -35,7 +35,7 @@ WITHOUT_EXAMPLE = {
     "luong.Memory",
     "luong.Score",
     "luong.Window",
-    "luong.Windowed",
+    "luong.AttendedWindow",
     "luong.load",  # needs a trained model
     "luong.plot_alignment",
 }

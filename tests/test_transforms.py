@@ -130,7 +130,7 @@ def test_wrapper_subclasses_keep_values_and_gradients(case):
 def test_explain_names_the_subclass():
     x = Wrapped(torch.ones(2, 3, 4))
     reasons = ["it takes plain tensors, and a Wrapped has its own rules"]
-    for operator in ("additive", "window"):
+    for operator in ("additive", "windowed"):
         expected = {"numba": reasons, "torch": reasons, "reference": []}
         assert luong.explain(operator, x, nn.Parameter(torch.ones(4))) == expected
 
@@ -335,7 +335,7 @@ with warnings.catch_warnings(record=True) as seen:
         for score in (luong.Concat(4, 4, 4), luong.Dot()):
             luong.Attention(score, window=window)(x, x).context.sum().backward()
 print(*(x.message for x in seen))
-for operator in ("additive", "window"):
+for operator in ("additive", "windowed"):
     print(luong.explain(operator, x))
 """
 

@@ -506,7 +506,7 @@ PEAK = """
 import sys, pathlib, torch, luong
 from luong.kernels import dispatch
 backend = sys.argv[1]
-dispatch.BACKENDS["window"] = [x for x in dispatch.BACKENDS["window"] if x.name == backend]
+dispatch.BACKENDS["windowed"] = [x for x in dispatch.BACKENDS["windowed"] if x.name == backend]
 def status(name):
     lines = pathlib.Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024

@@ -14,7 +14,6 @@ from ._functions import dot_attention as dot_attention
 from ._functions import general_attention as general_attention
 from ._functions import location_attention as location_attention
 from ._functions import scaled_dot_attention as scaled_dot_attention
-from ._local import Windowed as Windowed
 from ._memory import Memory as Memory
 from ._modules import Attention as Attention
 from ._modules import AttentionalState as AttentionalState
@@ -29,6 +28,7 @@ from ._window import Causal as Causal
 from ._window import LocalMonotonic as LocalMonotonic
 from ._window import LocalPredictive as LocalPredictive
 from ._window import Window as Window
+from ._windowed import AttendedWindow as AttendedWindow
 from .kernels.dispatch import explain as explain
 from .toolkit import load as load
 from .toolkit.plotting import plot_alignment as plot_alignment

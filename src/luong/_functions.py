@@ -14,11 +14,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from luong import _check, _formulas, _local, _mask, _memory, _score
-from luong._local import Band
+from luong import _check, _formulas, _mask, _memory, _score, _windowed
 from luong._memory import Memory
 from luong._score import Score, ScoreFunction
 from luong._window import Window
+from luong._windowed import WindowedKeys
 from luong.kernels import additive, dense, dot
 
 
@@ -431,36 +431,39 @@ def attention(
     score = _score.as_score(score)
     query, key, value = _check.floating(query=query, key=key, value=value)
     query, memory = _enter(query, key, value, mask, lengths, max_length=score.max_length)
-    query, memory, band = place(window, query, memory, position)
+    query, memory, keys = place(window, query, memory, position)
     query, key = score.pair(query, memory.key)
     memory = memory._replace(key=key)
-    return attend_from(score, query, memory, band, dropout=dropout, need_weights=need_weights)
+    return attend_from(score, query, memory, keys, dropout=dropout, need_weights=need_weights)
 
 
 def place(
     window: Window | None, query: Tensor, memory: Memory, position: int | Tensor
-) -> tuple[Tensor, Memory, Band | None]:
+) -> tuple[Tensor, Memory, WindowedKeys | None]:
     if window is None:
         return query, memory, None
     if not isinstance(window, Window):
         raise TypeError(f"window: expected a Window or None, got {type(window).__name__}")
     batch = torch.broadcast_shapes(query.shape[:-2], memory.key.shape[:-2], memory.value.shape[:-2])
-    return _local.place(window, query, memory, position, batch)
+    return _windowed.place(window, query, memory, position, batch)
 
 
 def attend_from(
     score: Score,
     query: Tensor,
     memory: Memory,
-    band: Band | None,
+    keys: WindowedKeys | None,
     *,
     dropout: float,
     need_weights: bool,
 ) -> Attended:
-    if band is None:
+    if keys is None:
         return Attended(*score.attend(query, memory, dropout=dropout, need_weights=need_weights))
-    found = _local.attend(score, query, memory, band, dropout=dropout, need_weights=need_weights)
-    return Attended(*found)
+    found = _windowed.attend_window(score, query, memory, keys, dropout=dropout)
+    if not need_weights:
+        return Attended(found.context, None)
+    m = memory.key.shape[-2]
+    return Attended(found.context, _windowed.all_weights(found, keys.key_positions, m))
 
 
 def _enter(

@@ -70,7 +70,9 @@ class Memory(NamedTuple):
             None if self.mask is None else rows_of(self.mask),
             None if self.lengths is None else rows_of(self.lengths),
             empty=None if found.empty is None else rows_of(found.empty),
-            wide=None if found.wide is None else (rows_of(found.wide[0]), rows_of(found.wide[1])),
+            upcast=None
+            if found.upcast is None
+            else (rows_of(found.upcast[0]), rows_of(found.upcast[1])),
             state=state,
             given=found.given,
         )
@@ -84,7 +86,9 @@ class Memory(NamedTuple):
             self.mask,
             self.lengths,
             empty=found.empty,
-            wide=None if found.wide is None else (found.wide[0].detach(), found.wide[1].detach()),
+            upcast=None
+            if found.upcast is None
+            else (found.upcast[0].detach(), found.upcast[1].detach()),
             state=found.state,
             given=found.given,
         )
@@ -124,14 +128,14 @@ class Prepared:
         value: Tensor,
         mask: Tensor | None,
         empty: Tensor | None = None,
-        wide: tuple[Tensor, Tensor] | None = None,
+        upcast: tuple[Tensor, Tensor] | None = None,
         state: tuple[Tensor, ...] | None = None,
         source: Tensor | None = None,
         given: tuple[Given, ...] = (),
     ) -> None:
         self.key, self.value, self.mask = key, value, mask
         self.empty = empty  # bool (*batch, n or 1, 1), True: nothing to attend. None: no such
-        self.wide = wide  # key and value in float32, where a kernel computes in that
+        self.upcast = upcast  # key and value in float32, where a kernel computes in that
         self.state = state  # what a kernel knows about the keys
         self.source = source  # to which it leaves the gradients of key and value
         self.given = given  # what the caller gave, where gradients are taken
@@ -203,13 +207,13 @@ def remember(
     lengths: Tensor | None,
     *,
     empty: Tensor | None,
-    wide: tuple[Tensor, Tensor] | None = None,
+    upcast: tuple[Tensor, Tensor] | None = None,
     state: tuple[Tensor, ...] | None = None,
     source: Tensor | None = None,
     given: tuple[Given, ...] = (),
 ) -> Memory:
     """A memory of these parts, with what was worked out from them."""
-    prepared = Prepared(key, value, mask, empty, wide, state, source, given)
+    prepared = Prepared(key, value, mask, empty, upcast, state, source, given)
     return Memory(key, value, mask, lengths, prepared)
 
 
@@ -219,15 +223,18 @@ def made_of(memory: Memory, given: dict[str, Tensor | None]) -> Memory:
     return remember(
         *memory[:4],
         empty=found.empty,
-        wide=found.wide,
+        upcast=found.upcast,
         state=found.state,
         source=found.source,
         given=Given.of(given) if noted else (),
     )
 
 
-def within(memory: Memory, mask: Tensor, empty: Tensor) -> Memory:
-    """The memory for some of its pairs, those of `mask`: what is known about its keys holds on."""
+def masked(memory: Memory, mask: Tensor, empty: Tensor) -> Memory:
+    """Return the memory with this mask in the place of its own, of which it leaves some pairs.
+
+    Everything that was worked out from the keys stays valid.
+    """
     found = known(memory)
     return remember(
         memory.key,
@@ -235,7 +242,7 @@ def within(memory: Memory, mask: Tensor, empty: Tensor) -> Memory:
         mask,
         memory.lengths,
         empty=empty,
-        wide=found.wide,
+        upcast=found.upcast,
         state=found.state,
         source=found.source,
     )

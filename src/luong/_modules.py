@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from luong import _check, _local, _mask, _memory, _parameter, _score
+from luong import _check, _mask, _memory, _parameter, _score, _windowed
 from luong._functions import Attended, attend_from, attention, check_source, place
-from luong._local import Windowed
 from luong._memory import Memory
 from luong._score import Score, ScoreFunction
 from luong._window import Window
+from luong._windowed import AttendedWindow
 
 
 class Attention(nn.Module):
@@ -169,14 +169,14 @@ class Attention(nn.Module):
             RuntimeError: a part of the memory was changed in place, and gradients are taken.
         """
         query, memory = _step(query, memory)
-        query, memory, band = place(self.window, query, memory, position)
+        query, memory, keys = place(self.window, query, memory, position)
         return attend_from(
-            self.score, query, memory, band, dropout=self._dropout(), need_weights=need_weights
+            self.score, query, memory, keys, dropout=self._dropout(), need_weights=need_weights
         )
 
     def attend_window(
         self, query: Tensor, memory: Memory, *, position: int | Tensor = 0
-    ) -> Windowed:
+    ) -> AttendedWindow:
         """Attend within a local window, and return the weights of the window only.
 
         Nothing of size n x m is made.
@@ -188,18 +188,18 @@ class Attention(nn.Module):
                 integers that broadcast to (*batch, n). Default: 0.
 
         Returns:
-            `Windowed`: context (*batch, n, d_v), weights (*batch, n, w) of the keys start, ...,
-            start + w - 1, and start (*batch, n). w is 2D + 1, or m where that is less.
+            `AttendedWindow`: context (*batch, n, d_v), weights (*batch, n, w) of the keys start,
+            ..., start + w - 1, and start (*batch, n). w is 2D + 1, or m where that is less.
 
         Raises:
             ValueError: this attention has no window, or one without a width.
         """
         if self.window is None:
             raise ValueError("window: this attention has none: ask attend for all weights")
-        query, memory, band = place(self.window, *_step(query, memory), position)
-        if band is None:
+        query, memory, keys = place(self.window, *_step(query, memory), position)
+        if keys is None:
             raise ValueError("window: this one has no width: ask attend for all weights")
-        found = _local.windowed(self.score, query, memory, band, dropout=self._dropout())
+        found = _windowed.attend_window(self.score, query, memory, keys, dropout=self._dropout())
         rows = found.context.shape[:-1]
         weights = found.weights.expand(*rows, found.weights.shape[-1])
         return found._replace(weights=weights, start=found.start.expand(rows))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from luong import _check, _formulas, _parameter
 from luong._memory import Memory, known
-from luong.kernels import additive, band, dense, dot
+from luong.kernels import additive, dense, dot, windowed
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
 Weighed = tuple[Tensor, "Tensor | None"]
@@ -55,15 +55,15 @@ class Score(nn.Module, ABC):
         """Return scores (*batch, n, m) against prepared keys, in float32 for half types."""
 
     @abstractmethod
-    def window(
-        self, query: Tensor, memory: Memory, index: Tensor, gain: Tensor | None = None
+    def window_scores(
+        self, query: Tensor, memory: Memory, key_positions: Tensor, gain: Tensor | None = None
     ) -> Tensor:
-        """Return scores (*batch, n, w) against the prepared keys at the positions `index`.
+        """Return scores (*batch, n, w) against the prepared keys at the positions `key_positions`.
 
         Args:
             query: (*batch, n, d_q).
             memory: a memory with prepared keys.
-            index: key positions (*batch, n, w), consecutive in each row.
+            key_positions: key positions (*batch, n, w), consecutive in each row.
             gain: a factor on every score. Default: none.
 
         Returns:
@@ -109,13 +109,15 @@ class _Product(Score):
         )
 
     @final
-    def window(
-        self, query: Tensor, memory: Memory, index: Tensor, gain: Tensor | None = None
+    def window_scores(
+        self, query: Tensor, memory: Memory, key_positions: Tensor, gain: Tensor | None = None
     ) -> Tensor:
         _formulas.same_width(query, memory.key)
         scale = _formulas.default_scale(memory.key, self.scale)
-        query = dense.wide(_times(query, gain))
-        return band.dots(query if scale == 1.0 else query * scale, dense.wide(memory.key), index)
+        query = dense.upcast(_times(query, gain))
+        return windowed.dots(
+            query if scale == 1.0 else query * scale, dense.upcast(memory.key), key_positions
+        )
 
     @final
     def attend(
@@ -320,14 +322,14 @@ class Concat(Score):
         v = _times(self.v, gain)
         return additive.scores(self._project(query), prepared, v, backend=self.backend)
 
-    def window(
-        self, query: Tensor, memory: Memory, index: Tensor, gain: Tensor | None = None
+    def window_scores(
+        self, query: Tensor, memory: Memory, key_positions: Tensor, gain: Tensor | None = None
     ) -> Tensor:
-        return additive.window(
+        return additive.windowed_scores(
             self._project(query),
             memory.key,
             _times(self.v, gain),
-            index,
+            key_positions,
             backend=self.backend,
             state=known(memory).state,
         )
@@ -401,15 +403,17 @@ class Location(_Plain):
         weight = _parameter.like("query", query, self.weight)
         return _formulas.location(_times(query, gain), weight, prepared.shape[-2])
 
-    def window(
-        self, query: Tensor, memory: Memory, index: Tensor, gain: Tensor | None = None
+    def window_scores(
+        self, query: Tensor, memory: Memory, key_positions: Tensor, gain: Tensor | None = None
     ) -> Tensor:
         weight = _parameter.like("query", query, self.weight)
         m, known = memory.key.shape[-2], weight.shape[0]
         if torch.compiler.is_compiling() or known < m:  # a row for every position
             weight = nn.functional.pad(weight, (0, 0, 0, m))
-        scores = band.dots(dense.wide(_times(query, gain)), dense.wide(weight), index)
-        return torch.where(index < known, scores, float("-inf"))
+        scores = windowed.dots(
+            dense.upcast(_times(query, gain)), dense.upcast(weight), key_positions
+        )
+        return torch.where(key_positions < known, scores, float("-inf"))
 
     def extra_repr(self) -> str:
         return f"query_size={self.weight.shape[1]}, max_length={self.max_length}"
@@ -450,10 +454,10 @@ class Scaled(Score):
     def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
         return self.score.scores(query, prepared, self._times(query, gain))
 
-    def window(
-        self, query: Tensor, memory: Memory, index: Tensor, gain: Tensor | None = None
+    def window_scores(
+        self, query: Tensor, memory: Memory, key_positions: Tensor, gain: Tensor | None = None
     ) -> Tensor:
-        return self.score.window(query, memory, index, self._times(query, gain))
+        return self.score.window_scores(query, memory, key_positions, self._times(query, gain))
 
     def attend(
         self,
@@ -500,16 +504,16 @@ class _Function(_Plain):
             raise ValueError(
                 f"score: expected scores of shape (*batch, n, m) = {expected}, got {got}"
             )
-        return _times(dense.wide(scores), gain)
+        return _times(dense.upcast(scores), gain)
 
-    def window(
-        self, query: Tensor, memory: Memory, index: Tensor, gain: Tensor | None = None
+    def window_scores(
+        self, query: Tensor, memory: Memory, key_positions: Tensor, gain: Tensor | None = None
     ) -> Tensor:
         """Pick from the scores of all pairs: a plain function gives nothing less."""
         scores = self.scores(query, memory.key, gain)
-        batch = torch.broadcast_shapes(scores.shape[:-2], index.shape[:-2])
-        scores, index = (x.expand(*batch, *x.shape[-2:]) for x in (scores, index))
-        return scores.gather(-1, index)
+        batch = torch.broadcast_shapes(scores.shape[:-2], key_positions.shape[:-2])
+        scores, key_positions = (x.expand(*batch, *x.shape[-2:]) for x in (scores, key_positions))
+        return scores.gather(-1, key_positions)
 
 
 def as_score(score: Score | ScoreFunction) -> Score:
@@ -525,4 +529,4 @@ def _times(x: Tensor, gain: Tensor | None) -> Tensor:
     """Return x · gain, in float32 for half types."""
     if gain is None:
         return x
-    return dense.wide(x) * gain
+    return dense.upcast(x) * gain

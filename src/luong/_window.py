@@ -23,30 +23,35 @@ class Gaussian(NamedTuple):
     sigma: float  # σ, in positions
     renormalize: bool  # whether the weights are divided by their sum afterwards
 
-    def log(self, index: Tensor) -> Tensor:
-        """Return the logarithm of the factors at the positions `index` (*batch, n, w)."""
-        distance = (index - self.centre.unsqueeze(-1)) / self.sigma
+    def log(self, key_positions: Tensor) -> Tensor:
+        """Return the logarithm of the factors at `key_positions` (*batch, n, w)."""
+        distance = (key_positions - self.centre.unsqueeze(-1)) / self.sigma
         return -0.5 * distance * distance
 
 
-class Interval(NamedTuple):
+class KeyRange(NamedTuple):
     """The keys first, ..., last that each query may attend to; none lies past the sentence."""
 
     first: Tensor  # (*batch, n), integers; may lie before the sentence
     last: Tensor  # (*batch, n), integers; where it lies before first, there are no keys
     width: int | None  # the largest number of keys of a query; None: m
-    gaussian: Gaussian | None = None  # only an interval with a width may have one
+    gaussian: Gaussian | None = None  # only a range with a width may have one
+
+    def holds(self, key_positions: Tensor) -> Tensor:
+        """Return whether the range of each query holds these positions: bool (*batch, n, w)."""
+        first, last = self.first.unsqueeze(-1), self.last.unsqueeze(-1)
+        return (key_positions >= first) & (key_positions <= last)
 
 
 class Window(nn.Module, ABC):
     """The base class of windows: which keys each query may attend to.
 
     A window is given to `luong.Attention` or `luong.attention`. To write your own, define
-    `interval`.
+    `key_range`.
     """
 
     @abstractmethod
-    def interval(self, query: Tensor, position: Tensor, length: Tensor | int) -> Interval:
+    def key_range(self, query: Tensor, position: Tensor, length: Tensor | int) -> KeyRange:
         """Return the keys that each query may attend to.
 
         Args:
@@ -55,7 +60,7 @@ class Window(nn.Module, ABC):
             length: S, one number or integers that broadcast to (*batch, n).
 
         Returns:
-            An `Interval` for each query.
+            A `KeyRange`, which holds the first and the last key of each query.
         """
 
 
@@ -90,7 +95,7 @@ class LocalMonotonic(Window):
         super().__init__()
         self.half_width = _check.whole("half_width", half_width, 0)
 
-    def interval(self, query: Tensor, position: Tensor, length: Tensor | int) -> Interval:
+    def key_range(self, query: Tensor, position: Tensor, length: Tensor | int) -> KeyRange:
         return _around(_at_most(position, length), self.half_width, length)
 
     def extra_repr(self) -> str:
@@ -161,7 +166,7 @@ class LocalPredictive(Window):
         hidden = torch.tanh(nn.functional.linear(query, weight))
         return length * torch.sigmoid(dense.product(hidden, self.v.unsqueeze(-1)).squeeze(-1))
 
-    def interval(self, query: Tensor, position: Tensor, length: Tensor | int) -> Interval:
+    def key_range(self, query: Tensor, position: Tensor, length: Tensor | int) -> KeyRange:
         centre = self.centre(query, length)
         found = _around(_at_most(centre.detach().floor().long(), length), self.half_width, length)
         return found._replace(gaussian=Gaussian(centre, self.half_width / 2, self.renormalize))
@@ -188,14 +193,14 @@ class Causal(Window):
                 [0.5000, 0.5000]])
     """
 
-    def interval(self, query: Tensor, position: Tensor, length: Tensor | int) -> Interval:
+    def key_range(self, query: Tensor, position: Tensor, length: Tensor | int) -> KeyRange:
         last = _at_most(position, length)
-        return Interval(torch.zeros_like(last), last, None)
+        return KeyRange(torch.zeros_like(last), last, None)
 
 
-def _around(centre: Tensor, half_width: int, length: Tensor | int) -> Interval:
+def _around(centre: Tensor, half_width: int, length: Tensor | int) -> KeyRange:
     last = _at_most(centre + half_width, length)
-    return Interval(centre - half_width, last, 2 * half_width + 1)
+    return KeyRange(centre - half_width, last, 2 * half_width + 1)
 
 
 def _at_most(position: Tensor, length: Tensor | int) -> Tensor:

@@ -16,8 +16,8 @@ from luong._memory import Memory, known
 HALF = (torch.float16, torch.bfloat16)
 
 
-def wide(x: Tensor) -> Tensor:
-    """x, in float32 for half types."""
+def upcast(x: Tensor) -> Tensor:
+    """Return x, in float32 where it is of a half type."""
     return x.float() if x.dtype in HALF else x
 
 

@@ -53,7 +53,7 @@ def explain(operator: str, *tensors: Tensor) -> dict[str, list[str]]:
     """Return why each backend of an operator would refuse a call on these tensors.
 
     Args:
-        operator: "additive", or "window" for local attention.
+        operator: "additive", or "windowed" for attention within a local window.
         tensors: the tensors of the call: query, key, value, v.
 
     Returns:
@@ -153,7 +153,7 @@ BACKENDS = {
         Backend("torch", _torch),
         Backend("reference", lambda tensors: []),
     ],
-    "window": [
+    "windowed": [
         Backend("numba", lambda tensors: _numba(tensors, compiled=False)),
         Backend("torch", _torch),
         Backend("reference", lambda tensors: []),

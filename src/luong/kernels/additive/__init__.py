@@ -13,7 +13,7 @@ from torch import Tensor
 
 from luong import _check
 from luong._memory import Memory, known, remember
-from luong.kernels import band, dense
+from luong.kernels import dense, windowed
 from luong.kernels.additive import blocks, plain, windows
 from luong.kernels.batch import flatten
 from luong.kernels.dispatch import choose
@@ -25,10 +25,10 @@ PROCESS = os.getpid()  # noted before any fork: see threads.py
 def prepare(memory: Memory, backend: str | None) -> Memory:
     """The memory with all that the backend wants to know about its (projected) keys."""
     (key, value, mask, lengths, _), empty = memory, known(memory).empty
-    wide = (key.float(), value.float()) if key.dtype in dense.HALF else None
-    key, value = wide or (key, value)
+    upcast = (key.float(), value.float()) if key.dtype in dense.HALF else None
+    key, value = upcast or (key, value)
     if key.numel() == 0 or choose("additive", backend, _given(key, mask)) != "numba":
-        return remember(*memory[:2], mask, lengths, empty=empty, wide=wide)
+        return remember(*memory[:2], mask, lengths, empty=empty, upcast=upcast)
     from luong.kernels.additive import operators
 
     _, (_, flat, _, flat_mask) = flatten(key, key, key, mask)
@@ -37,7 +37,9 @@ def prepare(memory: Memory, backend: str | None) -> Memory:
     if learns and not torch.compiler.is_compiling() and key.shape[:-1] == value.shape[:-1]:
         *_, flat_value, _ = flatten(key, key, value, mask)[1]
         source = operators.source(flat, flat_value, state)
-    return remember(*memory[:2], mask, lengths, empty=empty, wide=wide, state=state, source=source)
+    return remember(
+        *memory[:2], mask, lengths, empty=empty, upcast=upcast, state=state, source=source
+    )
 
 
 def scores(
@@ -51,7 +53,7 @@ def scores(
     source: Tensor | None = None,
 ) -> Tensor:
     """Scores (*batch, n, m), in float32 for half types; anything where `mask` is False."""
-    query, key, v = _wide(query), _wide(key), _wide(v)
+    query, key, v = map(dense.upcast, (query, key, v))
     if _check.autocast(query):
         with torch.autocast(query.device.type, enabled=False):
             return scores(query, key, v, backend=backend, mask=mask, state=state, source=source)
@@ -68,30 +70,32 @@ def scores(
     return found.reshape(*batch, *found.shape[-2:])
 
 
-def window(
+def windowed_scores(
     query: Tensor,
     key: Tensor,
     v: Tensor,
-    index: Tensor,
+    key_positions: Tensor,
     *,
     backend: str | None,
     state: State | None = None,
 ) -> Tensor:
-    """Scores (*batch, n, w) with the keys at `index`: see `luong.kernels.band`."""
-    query, key, v = _wide(query), _wide(key), _wide(v)
+    """Return scores (*batch, n, w) with the keys at `key_positions`: see kernels/windowed."""
+    query, key, v = map(dense.upcast, (query, key, v))
     if _check.autocast(query):
         with torch.autocast(query.device.type, enabled=False):
-            return window(query, key, v, index, backend=backend, state=state)
-    chosen = choose("window", backend, [query, key, v, index])
-    batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], index.shape[:-2])
-    if chosen == "reference" or 0 in (query.numel(), key.numel(), index.numel()):
-        return windows.formula(query, key, v, index.expand(*batch, *index.shape[-2:]))
+            return windowed_scores(query, key, v, key_positions, backend=backend, state=state)
+    chosen = choose("windowed", backend, [query, key, v, key_positions])
+    batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], key_positions.shape[:-2])
+    if chosen == "reference" or 0 in (query.numel(), key.numel(), key_positions.numel()):
+        return windows.formula(
+            query, key, v, key_positions.expand(*batch, *key_positions.shape[-2:])
+        )
     n = query.shape[-2]
-    _, (query, key, index) = band.common(query, key, index)
+    _, (query, key, key_positions) = windowed.common(query, key, key_positions)
     if chosen == "numba":
-        found = windows.compiled(query, key, v, index, _state(key, None, state, None)[0])
+        found = windows.compiled(query, key, v, key_positions, _state(key, None, state, None)[0])
     else:
-        found = windows.blocked(query, key, v, index)
+        found = windows.blocked(query, key, v, key_positions)
     return found.reshape(*batch, n, found.shape[-1])
 
 
@@ -111,13 +115,13 @@ def attend(
                 query, memory, v, backend=backend, dropout=dropout, need_weights=need_weights
             )
     found, mask, dtype = known(memory), memory.mask, memory.value.dtype
-    key, value = found.wide or (_wide(memory.key), _wide(memory.value))
+    key, value = found.upcast or (dense.upcast(memory.key), dense.upcast(memory.value))
     if need_weights or dropout:
         logits = scores(
             query, key, v, backend=backend, mask=mask, state=found.state, source=found.source
         )
         return dense.attend(logits, memory, dropout=dropout, need_weights=need_weights)
-    query, v = _wide(query), _wide(v)
+    query, v = dense.upcast(query), dense.upcast(v)
     chosen = choose("additive", backend, _given(query, key, value, v, mask))
     if chosen == "reference" or 0 in (query.numel(), key.numel(), value.numel()):
         return plain.attend(query, key, value, v, mask).to(dtype), None
@@ -141,10 +145,6 @@ def _state(
     if state is not None and state[0].shape[0] == key.shape[0]:
         return state, source
     return operators.prepare(key.detach(), mask), None
-
-
-def _wide(x: Tensor) -> Tensor:
-    return dense.wide(x)
 
 
 def _given(*tensors: Tensor | None) -> list[Tensor]:

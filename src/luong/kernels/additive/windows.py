@@ -9,30 +9,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from luong.kernels import band
+from luong.kernels import windowed
 from luong.kernels.additive import plain
 from luong.kernels.dispatch import plain_backward
 
 
-def formula(query: Tensor, key: Tensor, v: Tensor, index: Tensor) -> Tensor:
+def formula(query: Tensor, key: Tensor, v: Tensor, key_positions: Tensor) -> Tensor:
     """With all keys side by side: (*batch, n, w)."""
-    return torch.tanh(query.unsqueeze(-2) + band.rows(key, index)) @ v
+    return torch.tanh(query.unsqueeze(-2) + windowed.rows(key, key_positions)) @ v
 
 
-def blocked(query: Tensor, key: Tensor, v: Tensor, index: Tensor) -> Tensor:
+def blocked(query: Tensor, key: Tensor, v: Tensor, key_positions: Tensor) -> Tensor:
     """A block of queries after the other, computed again in the backward pass."""
-    return band.apply(_Blocks, query, key, v, index[..., 0], index.shape[-1])
+    return windowed.apply(_Blocks, query, key, v, key_positions[..., 0], key_positions.shape[-1])
 
 
 def compiled(
-    query: Tensor, key: Tensor, v: Tensor, index: Tensor, state: Sequence[Tensor]
+    query: Tensor, key: Tensor, v: Tensor, key_positions: Tensor, state: Sequence[Tensor]
 ) -> Tensor:
     """By numba; `state` is what `compiled.prepare` makes of the key."""
-    return band.apply(_Compiled, query, key, v, index[..., 0], index.shape[-1], *state)
+    return windowed.apply(
+        _Compiled, query, key, v, key_positions[..., 0], key_positions.shape[-1], *state
+    )
 
 
 def _again(first: Tensor, w: int, query: Tensor, key: Tensor, v: Tensor) -> Tensor:
-    return formula(query, key, v, band.neighbours(first, w))
+    return formula(query, key, v, windowed.neighbours(first, w))
 
 
 class _Blocks(torch.autograd.Function):
@@ -41,8 +43,8 @@ class _Blocks(torch.autograd.Function):
         ctx.save_for_backward(query, key, v, first)
         ctx.w = w
         out = query.new_empty(*query.shape[:2], w)
-        for part, index in band.blocks(first, w, key):
-            out[:, part] = formula(query[:, part], key, v, index)
+        for part, key_positions in windowed.blocks(first, w, key):
+            out[:, part] = formula(query[:, part], key, v, key_positions)
         return out
 
     @staticmethod
@@ -53,14 +55,14 @@ class _Blocks(torch.autograd.Function):
             return *plain.derivative(function, grad, query, key, v), None, None
         found = [torch.zeros_like(x) for x in (query, key, v)]
         start = key.shape[1] * torch.arange(key.shape[0], device=key.device)[:, None, None]
-        for part, index in band.blocks(first, ctx.w, key):
-            tanh = torch.tanh(query[:, part, None] + band.rows(key, index))
+        for part, key_positions in windowed.blocks(first, ctx.w, key):
+            tanh = torch.tanh(query[:, part, None] + windowed.rows(key, key_positions))
             g = grad[:, part, :, None]
             found[2] += (g * tanh).sum((0, 1, 2))
             inner = g * (v * (1 - tanh * tanh))
             found[0][:, part] = inner.sum(-2)
             found[1].view(-1, key.shape[-1]).index_add_(
-                0, (index + start).flatten(), inner.flatten(0, 2)
+                0, (key_positions + start).flatten(), inner.flatten(0, 2)
             )
         return *found, None, None
 

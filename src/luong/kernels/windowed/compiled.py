@@ -6,7 +6,7 @@ from torch import Tensor
 
 from luong.kernels.additive.threads import each
 from luong.kernels.arrays import array
-from luong.kernels.band import loops
+from luong.kernels.windowed import loops
 
 _CHUNK = 64  # features of a task of `spread`
 

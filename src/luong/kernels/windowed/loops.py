@@ -1,4 +1,4 @@
-"""Compiled: see the formulas in `luong.kernels.band`. Each kernel does tasks start..stop."""
+"""Compiled: see the formulas in `luong.kernels.windowed`. Each kernel does tasks start..stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products with a few neighbouring rows each: what a window needs of keys and values.
+"""Products of each query with a few neighbouring rows, which windows need of keys and values.
 
 Query i meets the rows first[i], ..., first[i] + w - 1 of x:
 
@@ -7,9 +7,9 @@ Query i meets the rows first[i], ..., first[i] + w - 1 of x:
     spread(weights, rows)[j] = Σ weights[i, k] rows[i] over first[i] + k = j  (b, m, d)
 
 Each is linear in both of its tensors, and its derivatives are the other two: so all have every
-derivative, and keep nothing but their inputs. `index` (*batch, n, w) holds the positions, each row
-consecutive and within 0..m-1. (Where sizes are symbols, in a compiled graph, rows may be cut off at
-m - 1: positions past the sentence, which nobody attends to.)
+derivative, and keep nothing but their inputs. `key_positions` (*batch, n, w) are the numbers of the
+rows that each query meets: consecutive, within 0..m-1. (Where sizes are symbols, in a compiled
+graph, they may stop at m - 1: such positions lie past the sentence, and nobody attends to them.)
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from luong.kernels.dispatch import choose, transformed
 _BLOCK = 1 << 19  # elements that the torch backend gathers at a time
 
 
-def dots(query: Tensor, x: Tensor, index: Tensor) -> Tensor:
+def dots(query: Tensor, x: Tensor, key_positions: Tensor) -> Tensor:
     """query (*batch, n, d), x (*batch, m, d) -> (*batch, n, w)."""
-    return _by("dots", query, x, index)
+    return _by("dots", query, x, key_positions)
 
 
-def sums(weights: Tensor, x: Tensor, index: Tensor) -> Tensor:
+def sums(weights: Tensor, x: Tensor, key_positions: Tensor) -> Tensor:
     """weights (*batch, n, w), x (*batch, m, d) -> (*batch, n, d)."""
-    return _by("sums", weights, x, index)
+    return _by("sums", weights, x, key_positions)
 
 
-def rows(x: Tensor, index: Tensor) -> Tensor:
-    """x[index]: x (*batch, m, d) -> (*batch, n, w, d)."""
-    *batch, n, w = index.shape
+def rows(x: Tensor, key_positions: Tensor) -> Tensor:
+    """x[key_positions]: x (*batch, m, d) -> (*batch, n, w, d)."""
+    *batch, n, w = key_positions.shape
     b, (m, d) = math.prod(batch), x.shape[-2:]
-    x, index = x.expand(*batch, m, d).reshape(b * m, d), index.reshape(b, n * w)
-    start = m * torch.arange(b, device=index.device)[:, None]
-    return x.index_select(0, (index + start).flatten()).view(*batch, n, w, d)
+    x, key_positions = x.expand(*batch, m, d).reshape(b * m, d), key_positions.reshape(b, n * w)
+    start = m * torch.arange(b, device=key_positions.device)[:, None]
+    return x.index_select(0, (key_positions + start).flatten()).view(*batch, n, w, d)
 
 
-def plain_dots(query: Tensor, x: Tensor, index: Tensor) -> Tensor:
+def plain_dots(query: Tensor, x: Tensor, key_positions: Tensor) -> Tensor:
     """The formula, with all rows side by side."""
-    return (query.unsqueeze(-2) * rows(x, index)).sum(-1)
+    return (query.unsqueeze(-2) * rows(x, key_positions)).sum(-1)
 
 
-def plain_sums(weights: Tensor, x: Tensor, index: Tensor) -> Tensor:
-    return (weights.unsqueeze(-1) * rows(x, index)).sum(-2)
+def plain_sums(weights: Tensor, x: Tensor, key_positions: Tensor) -> Tensor:
+    return (weights.unsqueeze(-1) * rows(x, key_positions)).sum(-2)
 
 
 def neighbours(first: Tensor, w: int) -> Tensor:
@@ -61,18 +61,18 @@ def neighbours(first: Tensor, w: int) -> Tensor:
     return first.unsqueeze(-1) + torch.arange(w, device=first.device)
 
 
-def common(left: Tensor, x: Tensor, index: Tensor) -> tuple[torch.Size, list[Tensor]]:
+def common(left: Tensor, x: Tensor, key_positions: Tensor) -> tuple[torch.Size, list[Tensor]]:
     """The batch shape of all three, and each with it as one dimension.
 
     Queries that share x become queries of one batch row.
     """
-    batch = torch.broadcast_shapes(left.shape[:-2], x.shape[:-2], index.shape[:-2])
+    batch = torch.broadcast_shapes(left.shape[:-2], x.shape[:-2], key_positions.shape[:-2])
     if math.prod(x.shape[:-2]) == 1:
         n = left.shape[-2]
-        left, index = (y.expand(*batch, n, y.shape[-1]) for y in (left, index))
-        return batch, [y.reshape(1, -1, y.shape[-1]) for y in (left, x, index)]
-    _, (left, x, index, _) = flatten(left, x, index, None)
-    return batch, [left, x, index]
+        left, key_positions = (y.expand(*batch, n, y.shape[-1]) for y in (left, key_positions))
+        return batch, [y.reshape(1, -1, y.shape[-1]) for y in (left, x, key_positions)]
+    _, (left, x, key_positions, _) = flatten(left, x, key_positions, None)
+    return batch, [left, x, key_positions]
 
 
 def apply(function: Any, *inputs: Any) -> Tensor:
@@ -81,16 +81,16 @@ def apply(function: Any, *inputs: Any) -> Tensor:
     return found
 
 
-def _by(name: str, left: Tensor, x: Tensor, index: Tensor) -> Tensor:
-    backend = choose("window", None, [left, x, index])
-    if backend == "reference" or 0 in (left.numel(), x.numel(), index.numel()):
-        batch = torch.broadcast_shapes(left.shape[:-2], x.shape[:-2], index.shape[:-2])
+def _by(name: str, left: Tensor, x: Tensor, key_positions: Tensor) -> Tensor:
+    backend = choose("windowed", None, [left, x, key_positions])
+    if backend == "reference" or 0 in (left.numel(), x.numel(), key_positions.numel()):
+        batch = torch.broadcast_shapes(left.shape[:-2], x.shape[:-2], key_positions.shape[:-2])
         formula = plain_dots if name == "dots" else plain_sums
-        return formula(left, x, index.expand(*batch, *index.shape[-2:]))
+        return formula(left, x, key_positions.expand(*batch, *key_positions.shape[-2:]))
     n = left.shape[-2]
-    batch, (left, x, index) = common(left, x, index)
-    size = index.shape[-1] if name == "dots" else x.shape[-1]
-    found = apply(_Product, name, left, x, index[..., 0], size, backend)
+    batch, (left, x, key_positions) = common(left, x, key_positions)
+    size = key_positions.shape[-1] if name == "dots" else x.shape[-1]
+    found = apply(_Product, name, left, x, key_positions[..., 0], size, backend)
     return found.reshape(*batch, n, found.shape[-1])
 
 
@@ -130,19 +130,23 @@ class _Product(torch.autograd.Function):
 
 
 def _plain(name: str, left: Tensor, x: Tensor, first: Tensor, size: int) -> Tensor:
-    index = neighbours(first, size if name == "dots" else left.shape[-1])
+    key_positions = neighbours(first, size if name == "dots" else left.shape[-1])
     if name != "spread":
-        return plain_dots(left, x, index) if name == "dots" else plain_sums(left, x, index)
-    b, n, w = index.shape
+        return (
+            plain_dots(left, x, key_positions)
+            if name == "dots"
+            else plain_sums(left, x, key_positions)
+        )
+    b, n, w = key_positions.shape
     each = (left.unsqueeze(-1) * x.unsqueeze(-2)).reshape(b, n * w, -1)
-    index = index.flatten(1).unsqueeze(-1).expand_as(each)
-    return each.new_zeros(b, size, each.shape[2]).scatter_add(1, index, each)
+    key_positions = key_positions.flatten(1).unsqueeze(-1).expand_as(each)
+    return each.new_zeros(b, size, each.shape[2]).scatter_add(1, key_positions, each)
 
 
 def _run(name: str, left: Tensor, x: Tensor, first: Tensor, size: int, backend: str) -> Tensor:
     """The formula `name` of (b, ...) tensors."""
     if backend == "numba":
-        from luong.kernels.band import compiled
+        from luong.kernels.windowed import compiled
 
         return compiled.run(name, left, x, first, size)
     if name == "sums":
@@ -161,9 +165,9 @@ def _run(name: str, left: Tensor, x: Tensor, first: Tensor, size: int, backend: 
 def _bags(weights: Tensor, x: Tensor, first: Tensor) -> Tensor:
     """`sums` by PyTorch's own kernel for them, whose derivatives are `dots` and `spread`."""
     (b, m, d), w = x.shape, weights.shape[-1]
-    index = neighbours(first + m * torch.arange(b, device=first.device)[:, None], w)
+    key_positions = neighbours(first + m * torch.arange(b, device=first.device)[:, None], w)
     found: Tensor = F.embedding_bag(
-        index.flatten(0, 1),
+        key_positions.flatten(0, 1),
         x.reshape(b * m, d),
         per_sample_weights=weights.reshape(-1, w),
         mode="sum",
