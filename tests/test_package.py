@@ -1,10 +1,12 @@
-"""What strangers get: the wheel, the public names, the README."""
+"""What strangers get: the archive of the sources, the wheel, the public names, the README."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -15,9 +17,9 @@ DOCS = list((ROOT / "docs").glob("*.md"))
 
 
 def python(*arguments: str, path: Path | None = None) -> str:
-    """What Python prints, in a directory that is not the checkout."""
+    """Return what Python prints where it imports luong from the path: the sources, if none."""
     command = [sys.executable, *arguments]
-    environment = {"PYTHONPATH": str(path)} if path else {}
+    environment = {"PYTHONPATH": str(path or ROOT / "src")}
     done = subprocess.run(
         command, cwd=path or ROOT, env=environment, capture_output=True, text=True, check=False
     )
@@ -26,13 +28,58 @@ def python(*arguments: str, path: Path | None = None) -> str:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the sdist, and of the wheel that is built from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    python("-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built wheel, installed elsewhere."""
-    dist, target = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("installed")
-    python("-m", "build", "--no-isolation", "--outdir", str(dist), str(ROOT))
+    target = tmp_path_factory.mktemp("installed")
     (wheel,) = dist.glob("*.whl")
     python("-m", "pip", "install", "-q", "--no-deps", "--target", str(target), str(wheel))
     return target
+
+
+@pytest.fixture
+def unpacked(dist: Path, tmp_path: Path) -> Path:
+    """The sdist, unpacked elsewhere."""
+    (sdist,) = dist.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (folder,) = tmp_path.iterdir()
+    return folder
+
+
+def test_the_sdist_has_every_file_of_the_repository(unpacked: Path) -> None:
+    if not (ROOT / ".git").exists() or not shutil.which("git"):
+        pytest.skip("compares the sdist with a git repository, and this is none")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    tracked = [Path(name) for name in listed.stdout.decode().split("\0") if name]
+    wanted = [path for path in tracked if path.parts[0] not in (".ci", ".github")]
+    assert len(wanted) > 100
+    missing = [str(path) for path in wanted if not (unpacked / path).is_file()]
+    assert missing == [str(path) for path in wanted if not (ROOT / path).is_file()]
+
+
+@pytest.mark.slow
+def test_tests_pass_from_the_unpacked_sdist(unpacked: Path) -> None:
+    """The tests that read files of the repository, after the imports of all others."""
+    options = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    tests = [f"tests/test_{name}.py" for name in ("docstrings", "extras", "package", "reproduce")]
+    for arguments in (["--collect-only"], [*tests, "tests/toolkit/test_recipes.py"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, *arguments],
+            cwd=unpacked,
+            env={"PYTHONPATH": str(unpacked / "src")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
 
 
 def test_the_wheel_has_every_public_name(installed: Path) -> None:
