@@ -21,7 +21,8 @@ from torch.func import grad, vmap
 
 import luong
 from luong import reference
-from luong.kernels.additive import blocks, compiled, threads
+from luong.kernels import threads
+from luong.kernels.additive import blocks, compiled
 from operators import assert_all_near, combine, derivatives, options
 from rounding import assert_rounded, wide
 

@@ -10,7 +10,7 @@ from torch.func import vmap
 
 import luong
 from luong.kernels import dispatch
-from luong.kernels.additive import blocks, compiled, operators, plain, windows
+from luong.kernels.additive import blocks, compiled, operators, plain, windowed
 from operators import assert_near
 
 Q, K, X, V = torch.ones(2, 3, 4), torch.ones(2, 5, 4), torch.ones(2, 5, 6), torch.ones(4)
@@ -82,9 +82,9 @@ def test_explain_windows():
 def test_the_backend_asked_for_computes_windows(backend, monkeypatch):
     names = []
     for name, function in (("numba", "compiled"), ("torch", "blocked"), ("reference", "formula")):
-        inner = getattr(windows, function)
+        inner = getattr(windowed, function)
         monkeypatch.setattr(
-            windows, function, lambda *x, name=name, inner=inner: names.append(name) or inner(*x)
+            windowed, function, lambda *x, name=name, inner=inner: names.append(name) or inner(*x)
         )
     score = luong.Concat(4, 4, 4, backend=backend)
     luong.Attention(score, window=luong.LocalMonotonic(1))(Q, K, X)

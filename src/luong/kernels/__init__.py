@@ -1,1 +1,5 @@
-"""How the operators are computed: one file per operator."""
+"""How the operators are computed: a file or a package for each operator."""
+
+import os
+
+PROCESS = os.getpid()  # noted before any fork: see threads.py

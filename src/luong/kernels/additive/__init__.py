@@ -6,20 +6,18 @@ Half types are computed in float32.
 
 from __future__ import annotations
 
-import os
-
 import torch
 from torch import Tensor
 
 from luong import _check
 from luong._memory import Memory, known, remember
-from luong.kernels import dense, windowed
-from luong.kernels.additive import blocks, plain, windows
+from luong.kernels import dense
+from luong.kernels.additive import blocks, plain, windowed
 from luong.kernels.batch import flatten
 from luong.kernels.dispatch import choose
+from luong.kernels.windowed import common
 
 State = tuple[Tensor, ...]
-PROCESS = os.getpid()  # noted before any fork: see threads.py
 
 
 def prepare(memory: Memory, backend: str | None) -> Memory:
@@ -87,15 +85,15 @@ def windowed_scores(
     chosen = choose("windowed", backend, [query, key, v, key_positions])
     batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], key_positions.shape[:-2])
     if chosen == "reference" or 0 in (query.numel(), key.numel(), key_positions.numel()):
-        return windows.formula(
+        return windowed.formula(
             query, key, v, key_positions.expand(*batch, *key_positions.shape[-2:])
         )
     n = query.shape[-2]
-    _, (query, key, key_positions) = windowed.common(query, key, key_positions)
+    _, (query, key, key_positions) = common(query, key, key_positions)
     if chosen == "numba":
-        found = windows.compiled(query, key, v, key_positions, _state(key, None, state, None)[0])
+        found = windowed.compiled(query, key, v, key_positions, _state(key, None, state, None)[0])
     else:
-        found = windows.blocked(query, key, v, key_positions)
+        found = windowed.blocked(query, key, v, key_positions)
     return found.reshape(*batch, n, found.shape[-1])
 
 

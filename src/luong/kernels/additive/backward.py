@@ -1,36 +1,39 @@
-"""Compiled: gradients of the scores. A task is a chunk of features of one source.
+"""Compiled kernels: gradients of the scores. A task is a chunk of features of one source.
 
 With D = B + p and z = g / D^2, for every query and key,
 
     g (1 - tanh^2) = 4 z B p        g tanh = z (B^2 - kappa^2) - z (p^2 - kappa^2),
 
 so that three sums make up all gradients: of z B over the keys, of z p over the queries, of z over
-either. What depends on the query alone or the key alone is multiplied in after summing: the loop
-holds one division, and three multiply-adds and a quarter. Nothing cancels, as B^2 - kappa^2 is
-computed as beta (B + kappa). B and p are scaled by a constant, for the range of D^2.
+either. Factors that depend only on the query or only on the key are multiplied in after summing:
+the loop holds one division, and three multiply-adds and a quarter. Nothing cancels, as
+B^2 - kappa^2 is computed as beta (B + kappa). B and p are scaled by a constant, which keeps D^2 in
+range.
 
-Scratch holds a row per key (B, B^2 - kappa^2, the sum of z p) and one for four queries (p,
-p^2 - kappa^2, the sums of z B and of z four times each, then the sum for v). Distances inside a
-scratch row are constants: LLVM then vectorises without alias checks, which it gives up on for so
-many arrays.
+Terms and sums of a query or a key stand in one scratch row, at constant distances: LLVM then
+vectorises without alias checks, which it gives up on where there are many arrays.
 """
 
 from __future__ import annotations
 
-from luong.kernels.additive.elementary import (
-    as_,
-    clamp,
-    exact,
-    fast_inline,
-    inline,
-    limits,
-    reduce,
-    scratch,
-    tanh,
-)
+from luong.kernels.elementary import as_, clamp, limits, reduce, scratch, tanh
+from luong.kernels.jit import exact, fast_inline, inline
 
-CHUNK = 64
-_M, _U, _Z, _H = 4 * CHUNK, 8 * CHUNK, 12 * CHUNK, 16 * CHUNK
+CHUNK = 64  # features of a task
+
+# Where things are in the scratch row of four queries. It begins with p of each.
+SQUARE = 4 * CHUNK  # p^2 - kappa^2 of each
+SUM_ZB = 8 * CHUNK  # the sums of z B over the keys
+SUM_Z = 12 * CHUNK  # the sums of z
+SUM_V = 16 * CHUNK  # the sum for v, over all queries
+QUERIES = 17 * CHUNK  # its length
+# A single query leaves the places of p of the others free.
+_KAPPA, _V = CHUNK, 2 * CHUNK
+
+# The same for the scratch row of a key, which begins with B.
+KEY_SQUARE = CHUNK  # B^2 - kappa^2
+KEY_SUM = 2 * CHUNK  # the sum of z p over the queries
+KEY = 3 * CHUNK  # its length
 
 
 @fast_inline
@@ -42,150 +45,156 @@ def _has_nan(row):
 
 
 @inline
-def _query(a, kappa, centre, q):
-    """p and p^2 - kappa^2, scaled. Where tanh is 1 to rounding, p is 0 or so large that z is 0:
-    its slope counts as 0."""
-    _, limit, _, unit, huge = limits(q[0])
+def query_terms(a, kappa, centre, q):
+    """Write p and p^2 - kappa^2, scaled, of a query.
+
+    Where tanh is 1 to rounding, p is 0 or so large that z is 0: its slope counts as 0.
+    """
+    limit, shrink, huge = limits(q[0]).query, limits(q[0]).shrink, limits(q[0]).huge
     for e in range(len(a)):
-        x, k = a[e] + centre[e], unit * kappa[e]
+        x, k = a[e] + centre[e], shrink * kappa[e]
         y = clamp(x, limit)
         s, y = reduce(-(y + y))
-        s *= unit
+        s *= shrink
         minus, plus = s * y + (s - k), s * y + (s + k)
         q[e] = huge if x < -limit else (s - s if x > limit else s * y + s)
-        q[_M + e] = -(k * k) if x > limit else minus * plus
+        q[SQUARE + e] = -(k * k) if x > limit else minus * plus
     for e in range(len(a), CHUNK):
         q[e] = as_(1, limit)
-        q[_M + e] = as_(0, limit)
+        q[SQUARE + e] = as_(0, limit)
 
 
 @inline
-def _key(beta, kappa, row):
-    """B and B^2 - kappa^2, scaled, and no sum yet."""
-    unit, none = limits(row[0])[3], as_(0, row[0])
+def _key_terms(beta, kappa, row):
+    """Write B and B^2 - kappa^2, scaled, of a key, and set its sum to 0."""
+    shrink, none = limits(row[0]).shrink, as_(0, row[0])
     for e in range(len(beta)):
-        b, k = unit * beta[e], unit * kappa[e]
+        b, k = shrink * beta[e], shrink * kappa[e]
         row[e] = b + k
-        row[CHUNK + e] = b * (b + (k + k))
-        row[2 * CHUNK + e] = none
+        row[KEY_SQUARE + e] = b * (b + (k + k))
+        row[KEY_SUM + e] = none
     for e in range(len(beta), CHUNK):
         row[e] = none
-        row[CHUNK + e] = none
-        row[2 * CHUNK + e] = none
+        row[KEY_SQUARE + e] = none
+        row[KEY_SUM + e] = none
 
 
 @inline
 def _four_rows(q, k, g0, g1, g2, g3):
+    """Add up what four queries and a key have in common."""
     for e in range(CHUNK):
         b = k[e]
-        p0, p1, p2, p3 = q[e], q[64 + e], q[128 + e], q[192 + e]
+        p0, p1, p2, p3 = q[e], q[CHUNK + e], q[2 * CHUNK + e], q[3 * CHUNK + e]
         d0, d1, d2, d3 = b + p0, b + p1, b + p2, b + p3
         z0, z1, z2, z3 = g0 / (d0 * d0), g1 / (d1 * d1), g2 / (d2 * d2), g3 / (d3 * d3)
-        q[_U + e] += z0 * b
-        q[_U + 64 + e] += z1 * b
-        q[_U + 128 + e] += z2 * b
-        q[_U + 192 + e] += z3 * b
-        q[_Z + e] += z0
-        q[_Z + 64 + e] += z1
-        q[_Z + 128 + e] += z2
-        q[_Z + 192 + e] += z3
-        k[2 * CHUNK + e] += (z0 * p0 + z1 * p1) + (z2 * p2 + z3 * p3)
-        q[_H + e] += k[CHUNK + e] * ((z0 + z1) + (z2 + z3))
+        q[SUM_ZB + e] += z0 * b
+        q[SUM_ZB + CHUNK + e] += z1 * b
+        q[SUM_ZB + 2 * CHUNK + e] += z2 * b
+        q[SUM_ZB + 3 * CHUNK + e] += z3 * b
+        q[SUM_Z + e] += z0
+        q[SUM_Z + CHUNK + e] += z1
+        q[SUM_Z + 2 * CHUNK + e] += z2
+        q[SUM_Z + 3 * CHUNK + e] += z3
+        k[KEY_SUM + e] += (z0 * p0 + z1 * p1) + (z2 * p2 + z3 * p3)
+        q[SUM_V + e] += k[KEY_SQUARE + e] * ((z0 + z1) + (z2 + z3))
 
 
 @inline
 def _one_row(q, k, g):
+    """Add up what one query and a key have in common."""
     for e in range(CHUNK):
         b, p = k[e], q[e]
         z = g / ((b + p) * (b + p))
-        q[_U + e] += z * b
-        q[_Z + e] += z
-        k[2 * CHUNK + e] += z * p
-        q[_H + e] += k[CHUNK + e] * z
-
-
-_K, _V = CHUNK, 2 * CHUNK  # for a single query, these places of the others are free
+        q[SUM_ZB + e] += z * b
+        q[SUM_Z + e] += z
+        k[KEY_SUM + e] += z * p
+        q[SUM_V + e] += k[KEY_SQUARE + e] * z
 
 
 @inline
 def _only_row(q, beta, g, out):
-    """The only query: the key's gradient is complete, and no scratch row is needed."""
-    unit, four = limits(g)[3], as_(4, g)
+    """Add up what the only query and a key have in common, and write the gradient of the key.
+
+    That gradient is complete, so that the key needs no scratch row.
+    """
+    shrink, four = limits(g).shrink, as_(4, g)
     for e in range(len(out)):
-        c, k, p = unit * beta[e], q[_K + e], q[e]
+        c, k, p = shrink * beta[e], q[_KAPPA + e], q[e]
         b = c + k
         z = g / ((b + p) * (b + p))
-        q[_U + e] += z * b
-        q[_Z + e] += z
-        q[_H + e] += z * (c * (b + k))
+        q[SUM_ZB + e] += z * b
+        q[SUM_Z + e] += z
+        q[SUM_V + e] += z * (c * (b + k))
         out[e] = q[_V + e] * ((four * b) * (z * p))
 
 
 @inline
-def _plain_row(a, b, g, q, k):
-    """The sums where p and B are set to 1."""
+def plain_row(a, b, g, q, k):
+    """Add up the same by a tanh for each feature. Here p and B are 1."""
     for e in range(len(a)):
         t, slope = tanh(a[e] + b[e])
         u = g * (slope * as_(0.25, g))
-        q[_H + e] += g * t
-        q[_U + e] += u
-        k[2 * CHUNK + e] += u
+        q[SUM_V + e] += g * t
+        q[SUM_ZB + e] += u
+        k[KEY_SUM + e] += u
 
 
 @inline
-def _finish_query(q, v, out):
-    """The gradient of the first query of q."""
+def finish_query(q, v, out):
+    """Write the gradient of the first query of q."""
     four = as_(4, v[0])
     for e in range(len(out)):
-        out[e] = v[e] * ((four * q[e]) * q[_U + e])
+        out[e] = v[e] * ((four * q[e]) * q[SUM_ZB + e])
 
 
 @inline
-def _finish_v(q, total, h):
-    """The query's part of v's gradient: -z (p^2 - kappa^2); -g where tanh is -1."""
-    huge = limits(total)[4]
+def finish_v(q, total, h):
+    """Add the query's part of v's gradient: -z (p^2 - kappa^2), and -g where tanh is -1."""
+    huge = limits(total).huge
     for e in range(CHUNK):
-        rest = q[_M + e] * q[_Z + e]
+        rest = q[SQUARE + e] * q[SUM_Z + e]
         h[e] -= total if q[e] == huge else rest
 
 
 @inline
 def _finish_key(k, v, add, out):
+    """Write the gradient of a key, or add it."""
     four = as_(4, v[0])
     for e in range(len(out)):
-        u = v[e] * ((four * k[e]) * k[2 * CHUNK + e])
+        u = v[e] * ((four * k[e]) * k[KEY_SUM + e])
         out[e] = out[e] + u if add else u
 
 
 @inline
-def _add(unit, x, out):
+def add_times(unit, x, out):
+    """Add unit * x to out."""
     for e in range(len(out)):
         out[e] += unit * x[e]
 
 
 @exact
 def gradients(a, b, v, beta, frame, direct, keys, count, first, g, unit, ga, gb, gv, start, stop):
-    """Gradients from g (batch, q, m) = dL/dscore, 0 where not attended.
+    """Compute gradients from g (batch, q, m) = dL/dscore, which is 0 where not attended.
 
     A task is a chunk of features of one source: no two tasks write to the same place.
-    Writes rows first, first + 1, ... of ga; writes gb where first is 0, else adds; adds to gv
-    (batch, d). g is divided by `unit`, a power of two, which v has been multiplied by.
+    Rows first, first + 1, ... of ga are written; gb is written if first is 0, else added to; gv
+    (batch, d) is added to. g is divided by `unit`, a power of two by which v has been multiplied.
     """
     q, d = g.shape[1], a.shape[2]
     chunks = (d + CHUNK - 1) // CHUNK
     inverse, none = as_(1, unit) / unit, as_(0, unit)
-    queries, sources = scratch(1, 17 * CHUNK, a)[0], scratch(g.shape[2], 3 * CHUNK, a)
+    queries, sources = scratch(1, QUERIES, a)[0], scratch(g.shape[2], KEY, a)
     for task in range(start, stop):
         i, c = task // chunks, task % chunks * CHUNK
         size, live = min(CHUNK, d - c), keys[i, : count[i]]
         vc, kappa, centre = v[c : c + size], frame[i, 0, c : c + size], frame[i, 1, c : c + size]
-        queries[_U:] = none
+        queries[SUM_ZB:] = none
         for t in range(len(live)):
             if direct[i]:
                 sources[t] = none
                 sources[t, :CHUNK] = as_(1, unit)
             else:
-                _key(beta[i, live[t], c : c + size], kappa, sources[t])
+                _key_terms(beta[i, live[t], c : c + size], kappa, sources[t])
         r = 0
         while r < q:
             # A row that holds NaN stays by itself: 0 times NaN is not 0.
@@ -193,15 +202,15 @@ def gradients(a, b, v, beta, frame, direct, keys, count, first, g, unit, ga, gb,
             for k in range(rows):
                 if _has_nan(a[i, first + r + k, c : c + size]):
                     rows = 1
-            queries[_U:_H] = none
+            queries[SUM_ZB:SUM_V] = none
             s0 = s1 = s2 = s3 = none
             for k in range(rows):
                 if direct[i]:
                     queries[:CHUNK] = as_(1, unit)
-                    queries[_M : _M + CHUNK] = none
+                    queries[SQUARE : SQUARE + CHUNK] = none
                 else:
                     mine = queries[k * CHUNK :]
-                    _query(a[i, first + r + k, c : c + size], kappa, centre, mine)
+                    query_terms(a[i, first + r + k, c : c + size], kappa, centre, mine)
             if rows == 4:
                 for t in range(len(live)):
                     j = live[t]
@@ -219,43 +228,43 @@ def gradients(a, b, v, beta, frame, direct, keys, count, first, g, unit, ga, gb,
                     s0 += gt
                     if gt != 0 and direct[i]:
                         query, key = a[i, first + r, c : c + size], b[i, live[t], c : c + size]
-                        _plain_row(query, key, gt, queries, sources[t])
+                        plain_row(query, key, gt, queries, sources[t])
                     elif gt != 0:
                         _one_row(queries, sources[t], gt)
             totals = (s0, s1, s2, s3)
             for k in range(rows):
                 mine = queries[k * CHUNK :]
-                _finish_query(mine, vc, ga[i, first + r + k, c : c + size])
-                _finish_v(mine, totals[k], queries[_H:])
+                finish_query(mine, vc, ga[i, first + r + k, c : c + size])
+                finish_v(mine, totals[k], queries[SUM_V:])
             r += rows
         for t in range(len(live)):
             _finish_key(sources[t], vc, first > 0, gb[i, live[t], c : c + size])
         if first == 0:
             for j in keys[i, count[i] :]:
                 gb[i, j, c : c + size] = none
-        _add(unit, queries[_H:], gv[i, c : c + size])
+        add_times(unit, queries[SUM_V:], gv[i, c : c + size])
 
 
 @exact
 def step(a, v, beta, frame, keys, count, g, unit, ga, gb, gv, start, stop):
-    """The same for a single query and sources none of which is `direct`; a task is a source.
+    """Compute the same for a single query and sources none of which is `direct`.
 
-    Keys' gradients are left out where gb has no rows.
+    A task is a source. Keys get no gradients if gb has no rows.
     """
     d = a.shape[2]
     chunks = (d + CHUNK - 1) // CHUNK
     inverse, none, wanted = as_(1, unit) / unit, as_(0, unit), gb.shape[1] > 0
-    unit_b = limits(unit)[3]
-    queries, unused = scratch(chunks, 17 * CHUNK, a), scratch(1, CHUNK, a)[0]
+    shrink = limits(unit).shrink
+    queries, unused = scratch(chunks, QUERIES, a), scratch(1, CHUNK, a)[0]
     for i in range(start, stop):
         total = none
         for x in range(chunks):
             c = x * CHUNK
             q, end = queries[x], min(d, c + CHUNK)
-            _query(a[i, 0, c:end], frame[i, 0, c:end], frame[i, 1, c:end], q)
-            q[_U:] = none
+            query_terms(a[i, 0, c:end], frame[i, 0, c:end], frame[i, 1, c:end], q)
+            q[SUM_ZB:] = none
             for e in range(end - c):
-                q[_K + e] = unit_b * frame[i, 0, c + e]
+                q[_KAPPA + e] = shrink * frame[i, 0, c + e]
                 q[_V + e] = v[c + e]
         for t in range(g.shape[2]):
             j = keys[i, t]
@@ -271,9 +280,9 @@ def step(a, v, beta, frame, keys, count, g, unit, ga, gb, gv, start, stop):
         for x in range(chunks):
             c = x * CHUNK
             q, end = queries[x], min(d, c + CHUNK)
-            _finish_query(q, v[c:end], ga[i, 0, c:end])
-            _finish_v(q, total, q[_H:])
-            _add(unit, q[_H:], gv[i, c:end])
+            finish_query(q, v[c:end], ga[i, 0, c:end])
+            finish_v(q, total, q[SUM_V:])
+            add_times(unit, q[SUM_V:], gv[i, c:end])
 
 
 @fast_inline
@@ -286,7 +295,10 @@ def _dot(x, y):
 
 @exact
 def through_softmax(weights, grad, masked, start, stop):
-    """dL/dscore from dL/dweight, in place; 0 where masked, whatever the row holds. By rows."""
+    """Turn dL/dweight into dL/dscore, in place; a task is a row.
+
+    The result is 0 where masked, whatever else the row holds.
+    """
     for r in range(start, stop):
         w, g = weights[r], grad[r]
         total = _dot(w, g)

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from luong._mask import positions
-from luong.kernels.additive import backward, forward, plain, window_loops
-from luong.kernels.additive.threads import each
+from luong.kernels.additive import backward, forward, plain, windowed_loops
 from luong.kernels.arrays import array
+from luong.kernels.threads import each
 
 _BLOCK = 1 << 22  # weights of one block, where they are not kept
 
@@ -159,7 +159,7 @@ def window_score(
     """Scores (b, n, w) with the keys first, first + 1, ... (b, n) of each query."""
     call, out = _call(query, key, v, None, state), query.new_empty(*first.shape, w)
     each(
-        window_loops.score,
+        windowed_loops.score,
         call.query,
         call.key,
         call.unit_v,
@@ -181,7 +181,7 @@ def window_backward(
     unit = _power_of_two(max(abs(x.item()) for x in grad.aminmax()), call.v.dtype)
     d_query, d_key, d_v = _room(query, key)
     each(
-        window_loops.gradients,
+        windowed_loops.gradients,
         call.query,
         call.key,
         call.v * unit,

@@ -1,37 +1,28 @@
-"""Compiled: the keys' exponentials, scores, softmax. Each kernel does tasks start..stop of a list.
+"""Compiled kernels: the keys' exponentials, scores, softmax. Each does tasks start..stop of a list.
 
 With p = exp(-2a) and B = exp(2b), computed once per query and once per key,
 
     tanh(a + b) = (B - p) / (B + p),
 
 so that the loop over n x m x d holds additions, multiply-adds and half a division: two features
-share one. Stored are B - kappa and p - kappa, kappa = 1 where the keys of a source are near each
-other in a feature, which is then counted from their middle: the numerator does not cancel.
+share one. Memory holds B - kappa and p - kappa. Where the keys of a source are near each other in a
+feature, kappa is 1 and the feature is counted from their middle, so that the numerator does not
+cancel; elsewhere kappa is 0.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from luong.kernels.additive.elementary import (
-    as_,
-    clamp,
-    exact,
-    exp,
-    fast_inline,
-    inline,
-    limits,
-    reduce,
-    scratch,
-    tanh,
-)
+from luong.kernels.elementary import as_, clamp, exp, limits, reduce, scratch, tanh
+from luong.kernels.jit import exact, fast_inline, inline
 
 PAD = 32  # features are padded to whole pairs of vectors of 16
 
 
 @fast_inline
 def _widen(row, low, high, odd):
-    """Take row into minima and maxima; odd becomes NaN where row is not finite."""
+    """Update minima and maxima by a row; return `odd`, or NaN if the row is not finite."""
     for e in range(len(row)):
         low[e] = row[e] if row[e] < low[e] else low[e]
         high[e] = row[e] if row[e] > high[e] else high[e]
@@ -41,11 +32,11 @@ def _widen(row, low, high, odd):
 
 @exact
 def prepare(b, keys, count, beta, frame, direct, start, stop):
-    """beta = exp(2(b - centre)) - kappa, by feature of a source: frame is (kappa, centre).
+    """Write beta = exp(2(b - centre)) - kappa; a task is a source.
 
-    Where all keys lie within 1 of each other, kappa is 1 and centre their middle, so that nothing
-    cancels; else both are 0. `direct` is set where there the quotient could overflow, and for what
-    is not finite.
+    `frame` receives kappa and centre of each feature. Where all keys lie within 1 of each other,
+    kappa is 1 and centre their middle, so that nothing cancels; elsewhere both are 0. `direct` is
+    set for a source whose quotient could overflow, or that is not finite.
     """
     d, zero = b.shape[2], beta.dtype.type(0)
     for i in range(start, stop):
@@ -56,7 +47,7 @@ def prepare(b, keys, count, beta, frame, direct, start, stop):
         frame[i, 0] = 1
         frame[i, 1] = 0
         for e in range(d if count[i] else 0):
-            limit, one = limits(low[e])[0], as_(1, low[e])
+            limit, one = limits(low[e]).key, as_(1, low[e])
             near = high[e] - low[e] <= one
             if max(-low[e], high[e]) > limit and not near:
                 direct[i] = True
@@ -66,7 +57,7 @@ def prepare(b, keys, count, beta, frame, direct, start, stop):
         for j in keys[i, : count[i]]:
             row, out = b[i, j], beta[i, j]
             for e in range(d):
-                x = clamp(row[e] - centre[e], limits(row[e])[0])
+                x = clamp(row[e] - centre[e], limits(row[e]).key)
                 s, y = reduce(x + x)
                 out[e] = s * y + (s - kappa[e])
             out[d:] = 0
@@ -75,8 +66,8 @@ def prepare(b, keys, count, beta, frame, direct, start, stop):
 
 
 @inline
-def _query(a, limit, kappa, centre, minus, plus):
-    """minus = p - kappa, plus = p + kappa: B - p = beta - minus, B + p = beta + plus."""
+def query_terms(a, limit, kappa, centre, minus, plus):
+    """Write minus = p - kappa, plus = p + kappa: B - p = beta - minus, B + p = beta + plus."""
     for e in range(len(a)):
         x = clamp(a[e] + centre[e], limit)
         s, y = reduce(-(x + x))
@@ -88,8 +79,8 @@ def _query(a, limit, kappa, centre, minus, plus):
 
 
 @fast_inline
-def _four_queries(beta, v, w, plus):
-    """Scores of four queries (w = v minus) with one key."""
+def _score_four_queries(beta, v, w, plus):
+    """Return the scores of four queries (w = v minus) with one key."""
     h = len(v) // 2
     s0 = s1 = s2 = s3 = as_(0, v[0])
     for e in range(h):
@@ -107,8 +98,8 @@ def _four_queries(beta, v, w, plus):
 
 
 @fast_inline
-def _two_keys(b0, b1, v, w, plus):
-    """Scores of one query with two keys."""
+def score_two_keys(b0, b1, v, w, plus):
+    """Return the scores of one query (w = v minus) with two keys."""
     h = len(v) // 2
     s0 = s1 = as_(0, v[0])
     for e in range(h):
@@ -121,7 +112,8 @@ def _two_keys(b0, b1, v, w, plus):
 
 
 @fast_inline
-def _plain(a, b, v):
+def score_plainly(a, b, v):
+    """Return the score of one query with one key, by a tanh for each feature."""
     s = as_(0, v[0])
     for e in range(len(a)):
         s += v[e] * tanh(a[e] + b[e])[0]
@@ -130,7 +122,7 @@ def _plain(a, b, v):
 
 @exact
 def _softmax(row, top):
-    """In place; -inf is a position that is not attended."""
+    """Turn scores into weights, in place; -inf marks a position that is not attended."""
     for j in range(len(row)):
         row[j] = exp(row[j] - top)
     total = _sum(row)
@@ -148,6 +140,7 @@ def _sum(row):
 
 @inline
 def _put(out, top, r, j, score):
+    """Write a score, and keep the largest of each row in `top`."""
     out[r, j] = score
     if score > top[r]:
         top[r] = score
@@ -172,11 +165,14 @@ def score(
     start,
     stop,
 ):
-    """Scores or weights of queries first, first + 1, ... in out (batch, q, m); a task is four."""
+    """Write scores or weights of queries first, first + 1, ... into out (batch, q, m).
+
+    A task is four queries.
+    """
     q = out.shape[1]
     width = beta.shape[2]
     tiles = (q + 3) // 4
-    limit = limits(v[0])[1]
+    limit = limits(v[0]).query
     w, plus, top = scratch(4, width, a), scratch(4, width, a), np.empty(4, a.dtype)
     for task in range(start, stop):
         i, r = task // tiles, task % tiles * 4
@@ -189,10 +185,12 @@ def score(
             for k in range(rows):
                 for j in live:
                     if seen[k * strides[1] + j * strides[2]]:
-                        _put(tile, top, k, j, _plain(a[i, first + r + k], b[i, j], v) * scale)
+                        _put(
+                            tile, top, k, j, score_plainly(a[i, first + r + k], b[i, j], v) * scale
+                        )
         else:
             for k in range(rows):
-                _query(a[i, first + r + k], limit, frame[i, 0], frame[i, 1], w[k], plus[k])
+                query_terms(a[i, first + r + k], limit, frame[i, 0], frame[i, 1], w[k], plus[k])
                 for e in range(width):
                     w[k, e] *= v[e]
             if rows == 4:
@@ -201,7 +199,7 @@ def score(
                     m0, m1 = seen[at], seen[at + strides[1]]
                     m2, m3 = seen[at + 2 * strides[1]], seen[at + 3 * strides[1]]
                     if m0 or m1 or m2 or m3:
-                        s0, s1, s2, s3 = _four_queries(beta[i, j], v, w, plus)
+                        s0, s1, s2, s3 = _score_four_queries(beta[i, j], v, w, plus)
                         if m0:
                             _put(tile, top, 0, j, s0 * scale)
                         if m1:
@@ -217,7 +215,7 @@ def score(
                         m0 = seen[k * strides[1] + j0 * strides[2]]
                         m1 = seen[k * strides[1] + j1 * strides[2]]
                         if m0 or m1:
-                            s0, s1 = _two_keys(beta[i, j0], beta[i, j1], v, w[k], plus[k])
+                            s0, s1 = score_two_keys(beta[i, j0], beta[i, j1], v, w[k], plus[k])
                             if m0:
                                 _put(tile, top, k, j0, s0 * scale)
                             if m1:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from luong.kernels.additive.threads import each
 from luong.kernels.arrays import array
+from luong.kernels.threads import each
 from luong.kernels.windowed import loops
-
-_CHUNK = 64  # features of a task of `spread`
 
 
 def run(name: str, left: Tensor, x: Tensor, first: Tensor, size: int) -> Tensor:
@@ -16,7 +14,7 @@ def run(name: str, left: Tensor, x: Tensor, first: Tensor, size: int) -> Tensor:
     b, n, w = left.shape[0], first.shape[1], size if name == "dots" else left.shape[-1]
     d = x.shape[-1]
     if name == "spread":
-        out, tasks, cost = x.new_zeros(b, size, d), b * -(-d // _CHUNK), n * w * _CHUNK
+        out, tasks, cost = x.new_zeros(b, size, d), b * -(-d // loops.CHUNK), n * w * loops.CHUNK
     else:
         out, tasks, cost = x.new_empty(b, n, size), b * n, w * d
     arrays = map(array, (left, x, first, out))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from luong.kernels.additive.elementary import as_, exact, fast_inline
+from luong.kernels.elementary import as_
+from luong.kernels.jit import exact, fast_inline
+
+CHUNK = 64  # features of a task of `spread`
 
 
 @fast_inline
@@ -61,12 +64,12 @@ def sums(weights, x, first, out, start, stop):
 
 @exact
 def spread(weights, rows, first, out, start, stop):
-    """A task is 64 features of a batch row: no two tasks write to the same place."""
+    """A task is a chunk of features of a batch row: no two tasks write to the same place."""
     n, w, d = weights.shape[1], weights.shape[2], out.shape[2]
-    chunks = (d + 63) // 64
+    chunks = (d + CHUNK - 1) // CHUNK
     for task in range(start, stop):
-        b, c = task // chunks, task % chunks * 64
+        b, c = task // chunks, task % chunks * CHUNK
         for i in range(n):
-            row, j = rows[b, i, c : c + 64], first[b, i]
+            row, j = rows[b, i, c : c + CHUNK], first[b, i]
             for k in range(w):
-                _add(out[b, j + k, c : c + 64], row, weights[b, i, k])
+                _add(out[b, j + k, c : c + CHUNK], row, weights[b, i, k])

@@ -1,9 +1,9 @@
-"""Slices of a kernel in several threads: those of PyTorch where it stands on GNU OpenMP.
+"""Slices of a kernel run in several threads: in those of PyTorch, if it uses GNU OpenMP.
 
 A PyTorch operation leaves its OpenMP threads spinning for milliseconds, in case another follows.
-Threads of our own would have to share the cores with them, so we are that other one. Where there is
-no GNU OpenMP, and after a fork (which it does not survive), a small pool of Python threads serves.
-numba's own pool does not: it aborts the process when two Python threads enter it at once.
+Threads of our own would have to share the cores with them, so a kernel is that other operation.
+Without GNU OpenMP, and after a fork, which it does not survive, a small pool of Python threads
+serves. numba's own pool cannot: it aborts the process when two Python threads enter it at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from luong.kernels.additive import PROCESS
+from luong.kernels import PROCESS
 
 # Less than this many elements of n x m x d (about 0.05 ms) is not worth another thread.
 _GRAIN = 1 << 19
@@ -27,9 +27,10 @@ _Parallel = ctypes.CFUNCTYPE(None, _Region, ctypes.c_void_p, ctypes.c_uint, ctyp
 
 
 def each(kernel: Callable[..., None], *args: Any, tasks: int, cost: int) -> None:
-    """kernel(*args, start, stop) over range(tasks), in torch.get_num_threads() threads if it pays.
+    """Call kernel(*args, start, stop) until range(tasks) is done, in several threads if that pays.
 
-    `cost` is the number of elements of one task. Kernels release the GIL.
+    There are at most torch.get_num_threads(). `cost` is the number of elements of one task. Kernels
+    release the GIL.
     """
     threads = min(torch.get_num_threads(), tasks, tasks * cost // _GRAIN)
     if threads <= 1:
@@ -54,7 +55,7 @@ def each(kernel: Callable[..., None], *args: Any, tasks: int, cost: int) -> None
 
 @cache
 def _openmp() -> Callable[[Callable[[], None], int], None] | None:
-    """How to run a function in each thread of PyTorch's pool; None where there is none to enter."""
+    """Return what runs a function in all threads of PyTorch's pool; None if it has no such pool."""
     try:
         parallel = _Parallel(("GOMP_parallel", ctypes.CDLL(None)))
     except (AttributeError, OSError, TypeError):
@@ -68,7 +69,7 @@ def _openmp() -> Callable[[Callable[[], None], int], None] | None:
 
 @cache
 def _pool(process: int) -> Callable[[Callable[[], None], int], None]:
-    """The same in Python threads, of which a forked process has none of its parent's."""
+    """Return the same for Python threads; a forked process has none of those of its parent."""
     executor = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="luong")
 
     def run(work: Callable[[], None], threads: int) -> None:

@@ -5,39 +5,31 @@ numba's own math.exp is called element by element. These are a power of two time
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numba.extending import overload
 
-
-def _kernel(fastmath: set[str]) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a kernel, once and for all if a place for its machine code can be found."""
-
-    def decorate(function: Callable[..., Any]) -> Any:
-        options: Any = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
-        try:
-            return njit(cache=True, **options)(function)
-        except RuntimeError:  # no folder can be written to: compile again in every process
-            return njit(**options)(function)
-
-    return decorate
+from luong.kernels.jit import inline
 
 
-# NaN and inf keep their meaning, hence neither "nnan" nor "ninf". Elementary functions must not be
-# reassociated (their error compensation would be simplified away), nor products whose order keeps
-# them in range; sums over features must be, or they are not vectorised.
-_SUMS = {"reassoc", "contract", "nsz"}
-exact = _kernel({"contract"})
-inline = njit(forceinline=True, error_model="numpy", fastmath={"contract"})
-fast_inline = njit(forceinline=True, error_model="numpy", fastmath=_SUMS)
+class Limits(NamedTuple):
+    """The bounds of what kernels compute, for a floating type. B and p: see additive/forward.py.
+
+    Where |key| and |query| keep to the first two, the product of two denominators B + p is finite;
+    and the second is so far past the first that tanh is 1 to rounding.
+    """
+
+    key: float  # the largest |key| that the quotient takes
+    query: float  # the |query| from which on it takes this one instead
+    exponent: float  # the least x for which exp(x) is a normal number
+    shrink: float  # a factor for B and p in gradients, which hold 1 / (B + p)^2
+    huge: float  # a number whose square overflows
 
 
 @inline
 def _reduce32(x):
-    """exp(x) = s (1 + y), s a power of two: (s, y), |y| < 0.42. |x| < 87."""
+    """Return s, a power of two, and y for which exp(x) = s (1 + y), |y| < 0.42. |x| < 87."""
     t = x * np.float32(1.4426950408889634) + np.float32(12582912.0 + 127.0)
     k = t - np.float32(12582912.0 + 127.0)
     s = np.int32(np.float32(t).view(np.int32) << 23).view(np.float32)
@@ -53,7 +45,7 @@ def _reduce32(x):
 
 @inline
 def _reduce64(x):
-    """The same in double precision. |x| < 708."""
+    """Return the same in double precision. |x| < 708."""
     t = x * 1.4426950408889634 + (6755399441055744.0 + 1023.0)
     k = t - (6755399441055744.0 + 1023.0)
     s = np.int64(np.float64(t).view(np.int64) << 52).view(np.float64)
@@ -74,6 +66,7 @@ def _reduce64(x):
 
 
 def reduce(x):
+    """Return s, a power of two, and y for which exp(x) = s (1 + y)."""
     raise NotImplementedError
 
 
@@ -85,46 +78,41 @@ def _reduce_by_type(x):
 
 
 def as_(constant, x):
+    """Return the constant in x's type: an int literal would turn float32 into float64."""
     raise NotImplementedError
 
 
 @overload(as_, jit_options={"forceinline": True})
 def _as_by_type(constant, x):
-    """The constant in x's type (an int literal would turn float32 into float64)."""
     kind = np.float32 if x.bitwidth == 32 else np.float64
     return lambda constant, x: kind(constant)
 
 
 def limits(x):
+    """Return the limits of x's type."""
     raise NotImplementedError
 
 
 @overload(limits, jit_options={"forceinline": True})
 def _limits_by_type(x):
-    """Largest |b| for the quotient, and |a|; least x with a normal exp(x); see backward.py: a scale
-    for its quotients, and a number whose square overflows.
-
-    Up to the first two, the product of two denominators is finite. The second is so far past the
-    first that tanh is 1 to rounding.
-    """
     if x.bitwidth == 32:
-        limits = tuple(map(np.float32, (12, 21, -87, 2.0**-13, 2.0**100)))
+        found = Limits(*map(np.float32, (12, 21, -87, 2.0**-13, 2.0**100)))
     else:
-        limits = (150.0, 175.0, -708.0, 2.0**-25, 2.0**700)
-    return lambda x: limits
+        found = Limits(150.0, 175.0, -708.0, 2.0**-25, 2.0**700)
+    return lambda x: found
 
 
 @inline
 def clamp(x, limit):
-    """To [-limit, limit]; NaN stays NaN."""
+    """Return x, or the bound of [-limit, limit] that it is past; NaN stays NaN."""
     x = limit if x > limit else x
     return -limit if x < -limit else x
 
 
 @inline
 def tanh(x):
-    """tanh and its derivative, both to relative precision."""
-    low, one = limits(x)[2], as_(1, x)
+    """Return tanh and its derivative, both to relative precision."""
+    low, one = limits(x).exponent, as_(1, x)
     x2 = -abs(x + x)
     s, y = reduce(low if x2 < low else x2)
     exp = s - s if x2 < low else s * y + s
@@ -135,15 +123,18 @@ def tanh(x):
 
 @inline
 def exp(x):
-    """exp(x) for x <= 0; what would be denormal is 0."""
-    low = limits(x)[2]
+    """Return exp(x) for x <= 0, and 0 where that would be denormal."""
+    low = limits(x).exponent
     s, y = reduce(low if x < low else x)
     return s - s if x < low else s * y + s
 
 
 @inline
 def scratch(rows, columns, like):
-    """Rows that start on cache lines (half the speed otherwise), columns being a multiple of 16."""
+    """Return rows that start on cache lines, for columns in multiples of 16.
+
+    Rows that do not take kernels twice as long.
+    """
     memory = np.empty(rows * columns + 16, like.dtype)
     skip = -memory.ctypes.data % 64 // memory.itemsize
     return memory[skip : skip + rows * columns].reshape((rows, columns))
