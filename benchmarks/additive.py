@@ -161,11 +161,11 @@ def time_step_score(
     size: Size, tensors: list[Tensor], prepared: Any, runs: int, show: Callable[[Row], None]
 ) -> None:
     """The score of a projected query alone, by the kernel that `attend` calls."""
-    state = prepared.state
+    terms = prepared.prepared.key_terms
     tensors = [x.detach().requires_grad_() for x in tensors]
 
     def mine(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
-        return additive.scores(query, key, v, backend=None, state=state)
+        return additive.scores(query, key, v, backend=None, terms=terms)
 
     found = differentiate(mine, tensors), differentiate(eager_score, tensors)
     check("step score", *found, differentiate(eager_score, [x.double() for x in tensors]), 1e-5)

@@ -666,7 +666,7 @@ def test_select_keeps_what_is_known_about_the_keys(backend, index, batch, key_ba
 
 def test_select_prepares_nothing_again(monkeypatch):
     attention, _, memory = prepared("numba", lengths=torch.tensor([7, 2, 5]))
-    assert memory.prepared.state is not None
+    assert memory.prepared.key_terms is not None
     chosen = memory.select(torch.tensor([2, 1]))
     monkeypatch.setattr(compiled, "prepare", None)
     assert attention.attend(normal(2, 1, 6), chosen).context.shape == (2, 1, 4)

@@ -9,7 +9,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import luong
-from luong.kernels.additive.operators import Step
+from luong.kernels.additive.step_gradients import Step
 from operators import assert_all_near
 
 STEPS = 4

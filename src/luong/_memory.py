@@ -60,10 +60,10 @@ class Memory(NamedTuple):
             return x if x.ndim < rank or x.shape[0] != rows else x[index]
 
         found = _unchanged(self)
-        state = found.state
-        if state is not None:  # its batch is flat: elsewhere `attend` makes it again
-            flat = rank == 3 and state[0].shape[0] == rows
-            state = tuple(x[index] for x in state) if flat else None
+        key_terms = found.key_terms
+        if key_terms is not None:  # its batch is flat: elsewhere `attend` makes it again
+            flat = rank == 3 and key_terms[0].shape[0] == rows
+            key_terms = tuple(x[index] for x in key_terms) if flat else None
         return remember(
             rows_of(self.key),
             rows_of(self.value),
@@ -73,7 +73,7 @@ class Memory(NamedTuple):
             upcast=None
             if found.upcast is None
             else (rows_of(found.upcast[0]), rows_of(found.upcast[1])),
-            state=state,
+            key_terms=key_terms,
             given=found.given,
         )
 
@@ -89,7 +89,7 @@ class Memory(NamedTuple):
             upcast=None
             if found.upcast is None
             else (found.upcast[0].detach(), found.upcast[1].detach()),
-            state=found.state,
+            key_terms=found.key_terms,
             given=found.given,
         )
 
@@ -129,15 +129,15 @@ class Prepared:
         mask: Tensor | None,
         empty: Tensor | None = None,
         upcast: tuple[Tensor, Tensor] | None = None,
-        state: tuple[Tensor, ...] | None = None,
-        source: Tensor | None = None,
+        key_terms: tuple[Tensor, ...] | None = None,
+        step_gradients: Any = None,
         given: tuple[Given, ...] = (),
     ) -> None:
         self.key, self.value, self.mask = key, value, mask
         self.empty = empty  # bool (*batch, n or 1, 1), True: nothing to attend. None: no such
         self.upcast = upcast  # key and value in float32, where a kernel computes in that
-        self.state = state  # what a kernel knows about the keys
-        self.source = source  # to which it leaves the gradients of key and value
+        self.key_terms = key_terms  # what a kernel knows about the keys
+        self.step_gradients = step_gradients  # where steps leave those of key and value
         self.given = given  # what the caller gave, where gradients are taken
         self.versions = None if torch.compiler.is_compiling() else self._versions()
 
@@ -208,12 +208,12 @@ def remember(
     *,
     empty: Tensor | None,
     upcast: tuple[Tensor, Tensor] | None = None,
-    state: tuple[Tensor, ...] | None = None,
-    source: Tensor | None = None,
+    key_terms: tuple[Tensor, ...] | None = None,
+    step_gradients: Any = None,
     given: tuple[Given, ...] = (),
 ) -> Memory:
     """A memory of these parts, with what was worked out from them."""
-    prepared = Prepared(key, value, mask, empty, upcast, state, source, given)
+    prepared = Prepared(key, value, mask, empty, upcast, key_terms, step_gradients, given)
     return Memory(key, value, mask, lengths, prepared)
 
 
@@ -224,8 +224,8 @@ def made_of(memory: Memory, given: dict[str, Tensor | None]) -> Memory:
         *memory[:4],
         empty=found.empty,
         upcast=found.upcast,
-        state=found.state,
-        source=found.source,
+        key_terms=found.key_terms,
+        step_gradients=found.step_gradients,
         given=Given.of(given) if noted else (),
     )
 
@@ -243,8 +243,8 @@ def masked(memory: Memory, mask: Tensor, empty: Tensor) -> Memory:
         memory.lengths,
         empty=empty,
         upcast=found.upcast,
-        state=found.state,
-        source=found.source,
+        key_terms=found.key_terms,
+        step_gradients=found.step_gradients,
     )
 
 

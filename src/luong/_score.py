@@ -331,7 +331,7 @@ class Concat(Score):
             _times(self.v, gain),
             key_positions,
             backend=self.backend,
-            state=known(memory).state,
+            terms=known(memory).key_terms,
         )
 
     def attend(

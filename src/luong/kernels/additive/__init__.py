@@ -6,6 +6,8 @@ Half types are computed in float32.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
@@ -17,11 +19,14 @@ from luong.kernels.batch import flatten
 from luong.kernels.dispatch import choose
 from luong.kernels.windowed import common
 
-State = tuple[Tensor, ...]
+if TYPE_CHECKING:  # it imports numba
+    from luong.kernels.additive.step_gradients import StepGradients
+
+Terms = tuple[Tensor, ...]  # see KeyTerms in compiled.py
 
 
 def prepare(memory: Memory, backend: str | None) -> Memory:
-    """The memory with all that the backend wants to know about its (projected) keys."""
+    """Return the memory with what the backend computes from its (projected) keys once for all."""
     (key, value, mask, lengths, _), empty = memory, known(memory).empty
     upcast = (key.float(), value.float()) if key.dtype in dense.HALF else None
     key, value = upcast or (key, value)
@@ -30,13 +35,18 @@ def prepare(memory: Memory, backend: str | None) -> Memory:
     from luong.kernels.additive import operators
 
     _, (_, flat, _, flat_mask) = flatten(key, key, key, mask)
-    state, source = operators.prepare(flat.detach(), flat_mask), None
-    learns = torch.is_grad_enabled() and (key.requires_grad or value.requires_grad)
-    if learns and not torch.compiler.is_compiling() and key.shape[:-1] == value.shape[:-1]:
+    terms, steps = operators.prepare(flat.detach(), flat_mask), None
+    if key.shape[:-1] == value.shape[:-1]:
         *_, flat_value, _ = flatten(key, key, value, mask)[1]
-        source = operators.source(flat, flat_value, state)
+        steps = operators.step_gradients(flat, flat_value, terms)
     return remember(
-        *memory[:2], mask, lengths, empty=empty, upcast=upcast, state=state, source=source
+        *memory[:2],
+        mask,
+        lengths,
+        empty=empty,
+        upcast=upcast,
+        key_terms=terms,
+        step_gradients=steps,
     )
 
 
@@ -47,14 +57,14 @@ def scores(
     *,
     backend: str | None,
     mask: Tensor | None = None,
-    state: State | None = None,
-    source: Tensor | None = None,
+    terms: Terms | None = None,
+    steps: StepGradients | None = None,
 ) -> Tensor:
-    """Scores (*batch, n, m), in float32 for half types; anything where `mask` is False."""
+    """Return scores (*batch, n, m), in float32 for half types; anything where `mask` is False."""
     query, key, v = map(dense.upcast, (query, key, v))
     if _check.autocast(query):
         with torch.autocast(query.device.type, enabled=False):
-            return scores(query, key, v, backend=backend, mask=mask, state=state, source=source)
+            return scores(query, key, v, backend=backend, mask=mask, terms=terms, steps=steps)
     chosen = choose("additive", backend, _given(query, key, v, mask))
     if chosen == "reference" or 0 in (query.numel(), key.numel()):
         return plain.scores(query, key, v)
@@ -62,7 +72,7 @@ def scores(
     if chosen == "numba":
         from luong.kernels.additive import operators
 
-        found: Tensor = operators.score(query, key, v, mask, *_state(key, mask, state, source))
+        found: Tensor = operators.score(query, key, v, mask, *_known(key, mask, terms, steps))
     else:
         found = blocks.scores(query, key, v)
     return found.reshape(*batch, *found.shape[-2:])
@@ -75,13 +85,13 @@ def windowed_scores(
     key_positions: Tensor,
     *,
     backend: str | None,
-    state: State | None = None,
+    terms: Terms | None = None,
 ) -> Tensor:
     """Return scores (*batch, n, w) with the keys at `key_positions`: see kernels/windowed."""
     query, key, v = map(dense.upcast, (query, key, v))
     if _check.autocast(query):
         with torch.autocast(query.device.type, enabled=False):
-            return windowed_scores(query, key, v, key_positions, backend=backend, state=state)
+            return windowed_scores(query, key, v, key_positions, backend=backend, terms=terms)
     chosen = choose("windowed", backend, [query, key, v, key_positions])
     batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], key_positions.shape[:-2])
     if chosen == "reference" or 0 in (query.numel(), key.numel(), key_positions.numel()):
@@ -91,7 +101,7 @@ def windowed_scores(
     n = query.shape[-2]
     _, (query, key, key_positions) = common(query, key, key_positions)
     if chosen == "numba":
-        found = windowed.compiled(query, key, v, key_positions, _state(key, None, state, None)[0])
+        found = windowed.compiled(query, key, v, key_positions, _known(key, None, terms, None)[0])
     else:
         found = windowed.blocked(query, key, v, key_positions)
     return found.reshape(*batch, n, found.shape[-1])
@@ -116,7 +126,13 @@ def attend(
     key, value = found.upcast or (dense.upcast(memory.key), dense.upcast(memory.value))
     if need_weights or dropout:
         logits = scores(
-            query, key, v, backend=backend, mask=mask, state=found.state, source=found.source
+            query,
+            key,
+            v,
+            backend=backend,
+            mask=mask,
+            terms=found.key_terms,
+            steps=found.step_gradients,
         )
         return dense.attend(logits, memory, dropout=dropout, need_weights=need_weights)
     query, v = dense.upcast(query), dense.upcast(v)
@@ -127,21 +143,21 @@ def attend(
     if chosen == "numba":
         from luong.kernels.additive import operators
 
-        known_of = _state(key, mask, found.state, found.source)
-        context = operators.attend(query, key, value, v, mask, *known_of)
+        of_keys = _known(key, mask, found.key_terms, found.step_gradients)
+        context = operators.attend(query, key, value, v, mask, *of_keys)
     else:
         context = blocks.attend(query, key, value, v, mask)
     return context.reshape(*batch, *context.shape[-2:]).to(dtype), None
 
 
-def _state(
-    key: Tensor, mask: Tensor | None, state: State | None, source: Tensor | None
-) -> tuple[State, Tensor | None]:
-    """What `prepare` found, if it is about these keys and not about a broadcast of them."""
+def _known(
+    key: Tensor, mask: Tensor | None, terms: Terms | None, steps: StepGradients | None
+) -> tuple[Terms, StepGradients | None]:
+    """Return what `prepare` found, or compute it where these keys are a broadcast of those."""
     from luong.kernels.additive import operators
 
-    if state is not None and state[0].shape[0] == key.shape[0]:
-        return state, source
+    if terms is not None and terms[0].shape[0] == key.shape[0]:
+        return terms, steps
     return operators.prepare(key.detach(), mask), None
 
 

@@ -24,7 +24,7 @@ from luong.kernels.threads import each
 _BLOCK = 1 << 22  # weights of one block, where they are not kept
 
 
-class State(NamedTuple):
+class KeyTerms(NamedTuple):
     """All that depends on the keys alone, for any number of queries."""
 
     beta: Tensor  # (b, m, d padded): e^{2 (key - centre)} - kappa
@@ -44,7 +44,7 @@ def _up(size: int, multiple: int) -> int:
 
 
 def prepare(key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The state of a source."""
+    """The terms of a source."""
     b, m, d = key.shape
     width, chunks = widths(d)
     beta, frame = key.new_empty(b, m, width), key.new_empty(b, 2, chunks)
@@ -61,11 +61,11 @@ def prepare(key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, T
 
 
 def score(
-    query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None, state: Sequence[Tensor]
+    query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None, terms: Sequence[Tensor]
 ) -> Tensor:
     """Scores (b, n, m); -inf where masked."""
     out = query.new_empty(*query.shape[:2], key.shape[1])
-    _scores(_call(query, key, v, mask, state), 0, out, False)
+    _scores(_call(query, key, v, mask, terms), 0, out, False)
     return out
 
 
@@ -75,7 +75,7 @@ def score_backward(
     key: Tensor,
     v: Tensor,
     mask: Tensor | None,
-    state: Sequence[Tensor],
+    terms: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and v."""
     if mask is not None:
@@ -83,7 +83,7 @@ def score_backward(
     if not finite(v):
         return plain.score_gradients(grad, query, key, v)
     out = _room(query, key)
-    _gradients(_call(query, key, v, mask, state), 0, grad, out)
+    _gradients(_call(query, key, v, mask, terms), 0, grad, out)
     return out[0], out[1], out[2].sum(0)
 
 
@@ -93,11 +93,11 @@ def attend(
     value: Tensor,
     v: Tensor,
     mask: Tensor | None,
-    state: Sequence[Tensor],
+    terms: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor]:
     """Context (b, n, d_v); and the weights (b, n, m) where they are small enough to be kept."""
     (b, n, d), m = query.shape, key.shape[1]
-    call, kept = _call(query, key, v, mask, state), query.new_empty(b, kept_rows(n, m, d), m)
+    call, kept = _call(query, key, v, mask, terms), query.new_empty(b, kept_rows(n, m, d), m)
     buffer, contexts = kept.view(-1), []
     for rows in _blocks(b, n, m, d):
         size = b * (rows.stop - rows.start) * m
@@ -117,13 +117,13 @@ def attend_backward(
     v: Tensor,
     mask: Tensor | None,
     kept: Tensor,
-    state: Sequence[Tensor],
+    terms: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key, value and v."""
     if not finite(v):
         return plain.attend_gradients(grad, query, key, value, v, mask)
     (b, n, d), m = query.shape, key.shape[1]
-    call, out, d_value = _call(query, key, v, mask, state), _room(query, key), None
+    call, out, d_value = _call(query, key, v, mask, terms), _room(query, key), None
     buffers = query.new_empty(0)
     for rows in _blocks(b, n, m, d):
         size = b * (rows.stop - rows.start) * m
@@ -145,26 +145,26 @@ def attend_backward(
 
 
 def step_backward(
-    d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor, state: Sequence[Tensor]
+    d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor, terms: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Gradients of a single query and of v alone; no source is `direct`."""
     out = _room(query, key[:, :0])
-    _gradients(_call(query, key, v, None, state), 0, d_scores, out)
+    _gradients(_call(query, key, v, None, terms), 0, d_scores, out)
     return out[0], out[2].sum(0)
 
 
 def window_score(
-    query: Tensor, key: Tensor, v: Tensor, first: Tensor, w: int, state: Sequence[Tensor]
+    query: Tensor, key: Tensor, v: Tensor, first: Tensor, w: int, terms: Sequence[Tensor]
 ) -> Tensor:
     """Scores (b, n, w) with the keys first, first + 1, ... (b, n) of each query."""
-    call, out = _call(query, key, v, None, state), query.new_empty(*first.shape, w)
+    call, out = _call(query, key, v, None, terms), query.new_empty(*first.shape, w)
     each(
         windowed_loops.score,
         call.query,
         call.key,
         call.unit_v,
         call.scale,
-        *call.state[:3],
+        *call.terms[:3],
         array(first),
         array(out),
         tasks=first.numel(),
@@ -174,10 +174,10 @@ def window_score(
 
 
 def window_backward(
-    grad: Tensor, query: Tensor, key: Tensor, v: Tensor, first: Tensor, state: Sequence[Tensor]
+    grad: Tensor, query: Tensor, key: Tensor, v: Tensor, first: Tensor, terms: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and v from those of `window_score`."""
-    call = _call(query, key, v, None, state)
+    call = _call(query, key, v, None, terms)
     unit = _power_of_two(max(abs(x.item()) for x in grad.aminmax()), call.v.dtype)
     d_query, d_key, d_v = _room(query, key)
     each(
@@ -185,7 +185,7 @@ def window_backward(
         call.query,
         call.key,
         call.v * unit,
-        *call.state[:3],
+        *call.terms[:3],
         array(first),
         array(grad),
         unit,
@@ -207,8 +207,8 @@ def finite(v: Tensor) -> bool:
     return bool(np.isfinite(array(v)).all())
 
 
-def any_direct(state: Sequence[Tensor]) -> bool:
-    return bool(State(*state).direct.any())
+def any_direct(terms: Sequence[Tensor]) -> bool:
+    return bool(KeyTerms(*terms).direct.any())
 
 
 def kept_rows(n: int, m: int, d: int) -> int:
@@ -230,15 +230,15 @@ class _Call(NamedTuple):
     v: Any
     mask: Any  # its memory and its strides: no copy, and one type for the compiler
     strides: tuple[int, ...]
-    state: Any  # a State of arrays
+    terms: Any  # a KeyTerms of arrays
     unit_v: Any  # (d padded,): v / scale
     scale: Any  # max |v|: v = 1e30 is not to overflow inside the quotient
 
 
 def _call(
-    query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None, state: Sequence[Tensor]
+    query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None, terms: Sequence[Tensor]
 ) -> _Call:
-    given: Any = State(*map(array, state))
+    given: Any = KeyTerms(*map(array, terms))
     weights = array(v)
     unit_v, scale = np.zeros(given.beta.shape[2], weights.dtype), np.abs(weights).max()
     if not np.isfinite(scale):
@@ -265,7 +265,7 @@ def _scores(call: _Call, first: int, out: Tensor, softmax: bool) -> None:
         call.key,
         call.unit_v,
         call.scale,
-        *call.state,
+        *call.terms,
         call.mask,
         call.strides,
         first,
@@ -290,9 +290,9 @@ def _gradients(call: _Call, first: int, grad: Tensor, out: Sequence[Tensor]) -> 
     """
     b, rows, m = grad.shape
     unit = _power_of_two(max(abs(x.item()) for x in grad.aminmax()), call.v.dtype)
-    state, v, arrays = call.state, call.v * unit, [array(x) for x in out]
-    if call.query.shape[1] == 1 and not state.direct.any():
-        known = state.beta, state.frame, state.order, state.live
+    terms, v, arrays = call.terms, call.v * unit, [array(x) for x in out]
+    if call.query.shape[1] == 1 and not terms.direct.any():
+        known = terms.beta, terms.frame, terms.order, terms.live
         given = call.query, v, *known, array(grad), unit, *arrays
         each(backward.step, *given, tasks=b, cost=2 * m * call.query.shape[2])
         return
@@ -301,7 +301,7 @@ def _gradients(call: _Call, first: int, grad: Tensor, out: Sequence[Tensor]) -> 
         call.query,
         call.key,
         v,
-        *state,
+        *terms,
         first,
         array(grad),
         unit,

@@ -7,36 +7,49 @@ torch.compile makes holds operators. Arguments and results are those of compiled
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
-from weakref import WeakValueDictionary
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from luong._torch_private import after_backward, backward_pass, will_run
 from luong.kernels.additive import compiled, plain
+from luong.kernels.additive.step_gradients import Step, StepGradients
 from luong.kernels.dispatch import plain_backward
 
-State = Sequence[Tensor]
+Terms = Sequence[Tensor]  # compiled.KeyTerms: operators of PyTorch take a list
 
 
 def prepare(key: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-    """The state of a source."""
+    """Compute the terms of keys."""
     run = prepare_op if torch.compiler.is_compiling() else compiled.prepare
     found: tuple[Tensor, ...] = run(key, mask)
     return found
 
 
+def step_gradients(key: Tensor, value: Tensor, terms: Terms) -> StepGradients | None:
+    """Return where decoder steps may leave the gradients of key and value; None if nowhere."""
+    learns = torch.is_grad_enabled() and (key.requires_grad or value.requires_grad)
+    if not learns or torch.compiler.is_compiling() or compiled.any_direct(terms):
+        return None
+    return StepGradients(key, value, terms)
+
+
 def score(
-    query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None, state: State, source: Tensor | None
+    query: Tensor,
+    key: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    terms: Terms,
+    steps: StepGradients | None,
 ) -> Tensor:
-    """Scores (b, n, m). `source` is None or what `source` made of these keys."""
+    """Return scores (b, n, m); `steps` is None or that of these keys."""
     if torch.compiler.is_compiling():
-        found: Tensor = score_op(query, key, v, mask, list(state))
+        found: Tensor = score_op(query, key, v, mask, list(terms))
     else:
-        found = _Score.apply(query, key, v, mask, state, source)  # type: ignore[no-untyped-call]
+        found = _Score.apply(  # type: ignore[no-untyped-call]
+            query, key, v, mask, terms, *_for_steps(steps, query)
+        )
     return found
 
 
@@ -46,23 +59,24 @@ def attend(
     value: Tensor,
     v: Tensor,
     mask: Tensor | None,
-    state: State,
-    source: Tensor | None,
+    terms: Terms,
+    steps: StepGradients | None,
 ) -> Tensor:
-    """Context (b, n, d_v)."""
+    """Return the context (b, n, d_v)."""
     if torch.compiler.is_compiling():
-        found: Tensor = attend_op(query, key, value, v, mask, list(state))[0]
+        found: Tensor = attend_op(query, key, value, v, mask, list(terms))[0]
     else:
         found = _Attend.apply(  # type: ignore[no-untyped-call]
-            query, key, value, v, mask, state, source
+            query, key, value, v, mask, terms, *_for_steps(steps, query)
         )
     return found
 
 
-def source(key: Tensor, value: Tensor, state: State) -> Tensor:
-    """What stands for a memory's keys and values in decoder steps."""
-    found: Tensor = _Source.apply(key, value, state)  # type: ignore[no-untyped-call]
-    return found
+def _for_steps(
+    steps: StepGradients | None, query: Tensor
+) -> tuple[Tensor | None, StepGradients | None]:
+    """Return the token and the place for the gradients of a step; None twice for many queries."""
+    return (None, None) if steps is None or query.shape[1] > 1 else (steps.token, steps)
 
 
 # Operators
@@ -90,7 +104,7 @@ def _(key: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
 
 
 @score_op.register_fake
-def _(query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None, state: State) -> Tensor:
+def _(query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None, terms: Terms) -> Tensor:
     return query.new_empty(*query.shape[:2], key.shape[1])
 
 
@@ -114,18 +128,18 @@ def _(
 
 
 def _keep_score(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    query, key, v, mask, state = inputs
-    ctx.save_for_backward(query, key, v, mask, *state)
+    query, key, v, mask, terms = inputs
+    ctx.save_for_backward(query, key, v, mask, *terms)
 
 
 @torch.autocast("cpu", enabled=False)  # type: ignore[untyped-decorator]
 def _score_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    query, key, v, mask, *state = ctx.saved_tensors
+    query, key, v, mask, *terms = ctx.saved_tensors
     if plain_backward(grad):
         grads = _plain_score_backward(grad, query, key, v, mask)
     else:
-        grads = score_backward_op(grad, query, key, v, mask, state)
-    return *grads, None, [None] * len(state)
+        grads = score_backward_op(grad, query, key, v, mask, terms)
+    return *grads, None, [None] * len(terms)
 
 
 def _plain_score_backward(
@@ -136,19 +150,19 @@ def _plain_score_backward(
 
 
 def _keep_attend(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    query, key, value, v, mask, state = inputs
-    ctx.save_for_backward(query, key, value, v, mask, output[1], *state)
+    query, key, value, v, mask, terms = inputs
+    ctx.save_for_backward(query, key, value, v, mask, output[1], *terms)
     ctx.mark_non_differentiable(output[1])
 
 
 @torch.autocast("cpu", enabled=False)  # type: ignore[untyped-decorator]
 def _attend_backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Any, ...]:
-    query, key, value, v, mask, kept, *state = ctx.saved_tensors
+    query, key, value, v, mask, kept, *terms = ctx.saved_tensors
     if plain_backward(grad):
         grads = _plain_attend_backward(grad, query, key, value, v, mask)
     else:
-        grads = attend_backward_op(grad, query, key, value, v, mask, kept, state)
-    return *grads, None, [None] * len(state)
+        grads = attend_backward_op(grad, query, key, value, v, mask, kept, terms)
+    return *grads, None, [None] * len(terms)
 
 
 def _plain_attend_backward(
@@ -173,26 +187,27 @@ class _Score(torch.autograd.Function):
         key: Tensor,
         v: Tensor,
         mask: Tensor | None,
-        state: State,
-        source: Tensor | None,
+        terms: Terms,
+        token: Tensor | None,
+        steps: StepGradients | None,
     ) -> Tensor:
-        ctx.save_for_backward(query, key, v, mask, *state)
-        ctx.source = _source_of(source, query)
-        return compiled.score(query, key, v, mask, state)
+        ctx.save_for_backward(query, key, v, mask, *terms)
+        ctx.steps = steps
+        return compiled.score(query, key, v, mask, terms)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        query, key, v, mask, *state = ctx.saved_tensors
+        query, key, v, mask, *terms = ctx.saved_tensors
         if plain_backward(grad):
             grads = _plain_score_backward(grad, query, key, v, mask)
-        elif not _leaves(ctx, v, state):
-            grads = compiled.score_backward(grad, query, key, v, mask, state)
+        elif ctx.steps is None or not compiled.finite(v):
+            grads = compiled.score_backward(grad, query, key, v, mask, terms)
         else:
             grad = grad if mask is None else torch.where(mask, grad, 0)
-            d_query, d_v = compiled.step_backward(grad, query, key, v, state)
-            _leave(ctx, query, v, grad)
+            d_query, d_v = compiled.step_backward(grad, query, key, v, terms)
+            ctx.steps.leave(Step(query, v, grad))
             grads = d_query, None, d_v
-        return *grads, None, None, None
+        return *grads, *[None] * 4
 
 
 class _Attend(torch.autograd.Function):
@@ -204,103 +219,26 @@ class _Attend(torch.autograd.Function):
         value: Tensor,
         v: Tensor,
         mask: Tensor | None,
-        state: State,
-        source: Tensor | None,
+        terms: Terms,
+        token: Tensor | None,
+        steps: StepGradients | None,
     ) -> Tensor:
-        context, kept = compiled.attend(query, key, value, v, mask, state)
-        ctx.save_for_backward(query, key, value, v, mask, kept, *state)
-        ctx.source = _source_of(source, query)
+        context, kept = compiled.attend(query, key, value, v, mask, terms)
+        ctx.save_for_backward(query, key, value, v, mask, kept, *terms)
+        ctx.steps = steps
         return context
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        query, key, value, v, mask, kept, *state = ctx.saved_tensors
+        query, key, value, v, mask, kept, *terms = ctx.saved_tensors
         if plain_backward(grad):
             grads = _plain_attend_backward(grad, query, key, value, v, mask)
-        elif not _leaves(ctx, v, state):
-            grads = compiled.attend_backward(grad, query, key, value, v, mask, kept, state)
+        elif ctx.steps is None or not compiled.finite(v):
+            grads = compiled.attend_backward(grad, query, key, value, v, mask, kept, terms)
         else:
             d_scores = torch.bmm(grad, value.mT)
             compiled.through_softmax(kept, d_scores, mask)
-            d_query, d_v = compiled.step_backward(d_scores, query, key, v, state)
-            _leave(ctx, query, v, d_scores, kept, grad)
+            d_query, d_v = compiled.step_backward(d_scores, query, key, v, terms)
+            ctx.steps.leave(Step(query, v, d_scores, kept, grad))
             grads = d_query, None, None, d_v
-        return *grads, None, None, None
-
-
-# What decoder steps leave to their source
-
-
-class Step(NamedTuple):
-    """What the gradients of key and value can be computed from, once for all steps."""
-
-    query: Tensor
-    v: Tensor
-    d_scores: Tensor
-    weights: Tensor | None = None
-    grad: Tensor | None = None
-
-
-class _Source(torch.autograd.Function):
-    """The keys and values of a memory; its output, empty, stands for them in decoder steps.
-
-    A step that computed its own gradients of key and value would fill, and PyTorch add up, m x d
-    numbers for each. Steps leave theirs to the source, whose backward pass comes after those of all
-    steps, and computes them as those of one call with so many queries.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, key: Tensor, value: Tensor, state: State) -> Tensor:
-        ctx.save_for_backward(key, *state)
-        ctx.left = WeakValueDictionary()  # by backward pass, several of which may be under way
-        return key.new_empty(key.shape[0], 0)
-
-    @staticmethod
-    def backward(ctx: Any, _: Tensor) -> Any:
-        key, *state = ctx.saved_tensors
-        left = ctx.left.get(backward_pass(), _Left())
-        steps = list(left)
-        left.clear()
-        d_key = d_value = None
-        for _, same in itertools.groupby(steps, lambda step: step.v.data_ptr()):
-            group = list(same)
-            d_scores = torch.cat([step.d_scores for step in group], 1)
-            query = torch.cat([step.query for step in group], 1)
-            found = compiled.score_backward(d_scores, query, key, group[0].v, None, state)[1]
-            d_key = found if d_key is None else d_key.add_(found)
-        weights = [step.weights for step in steps if step.weights is not None]
-        if weights and ctx.needs_input_grad[1]:
-            grads = torch.cat([step.grad for step in steps if step.grad is not None], 1)
-            d_value = torch.bmm(torch.cat(weights, 1).mT, grads)
-        return d_key, d_value, None
-
-
-class _Left(list[Step]):
-    """The steps that one backward pass has left to a source."""
-
-
-def _source_of(source: Tensor | None, query: Tensor) -> Any:
-    """The node to which a step leaves gradients; None if it is to compute all of them itself.
-
-    Another node may have come between: FSDP puts one on all that goes into a module.
-    """
-    node = None if source is None or query.shape[1] > 1 else source.grad_fn
-    return node if hasattr(node, "left") else None
-
-
-def _leaves(ctx: Any, v: Tensor, state: State) -> bool:
-    """Whether a step is to leave the gradients of key and value to its source."""
-    return ctx.source is not None and compiled.finite(v) and not compiled.any_direct(state)
-
-
-def _leave(ctx: Any, *step: Any) -> None:
-    """Leave a step to its source, unless nobody asks this pass for gradients of the source."""
-    if not will_run(ctx.source):
-        return
-    left = ctx.source.left.get(backward_pass())
-    if left is None:
-        left = ctx.source.left[backward_pass()] = _Left()
-        # the source has a weak reference: what it never fetches goes with the pass that owns it,
-        # however that ends
-        after_backward(left.clear)
-    left.append(Step(*step))
+        return *grads, *[None] * 4

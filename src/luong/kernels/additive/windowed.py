@@ -25,11 +25,11 @@ def blocked(query: Tensor, key: Tensor, v: Tensor, key_positions: Tensor) -> Ten
 
 
 def compiled(
-    query: Tensor, key: Tensor, v: Tensor, key_positions: Tensor, state: Sequence[Tensor]
+    query: Tensor, key: Tensor, v: Tensor, key_positions: Tensor, terms: Sequence[Tensor]
 ) -> Tensor:
-    """By numba; `state` is what `compiled.prepare` makes of the key."""
+    """By numba; `terms` is what `compiled.prepare` makes of the key."""
     return windowed.apply(
-        _Compiled, query, key, v, key_positions[..., 0], key_positions.shape[-1], *state
+        _Compiled, query, key, v, key_positions[..., 0], key_positions.shape[-1], *terms
     )
 
 
@@ -70,21 +70,21 @@ class _Blocks(torch.autograd.Function):
 class _Compiled(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, v: Tensor, first: Tensor, w: int, *state: Tensor
+        ctx: Any, query: Tensor, key: Tensor, v: Tensor, first: Tensor, w: int, *terms: Tensor
     ) -> Tensor:
         from luong.kernels.additive import compiled
 
-        ctx.save_for_backward(query, key, v, first, *state)
+        ctx.save_for_backward(query, key, v, first, *terms)
         ctx.w = w
-        return compiled.window_score(query, key, v, first, w, state)
+        return compiled.window_score(query, key, v, first, w, terms)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         from luong.kernels.additive import compiled
 
-        query, key, v, first, *state = ctx.saved_tensors
-        nothing = [None] * (2 + len(state))
+        query, key, v, first, *terms = ctx.saved_tensors
+        nothing = [None] * (2 + len(terms))
         if plain_backward(grad) or not compiled.finite(v):
             function = functools.partial(_again, first, ctx.w)
             return *plain.derivative(function, grad, query, key, v), *nothing
-        return *compiled.window_backward(grad, query, key, v, first, state), *nothing
+        return *compiled.window_backward(grad, query, key, v, first, terms), *nothing
