@@ -46,11 +46,21 @@ def loaded(case, tensors):
     return module, tensors[:3]
 
 
+def row(*values, fast):
+    """A row of parameters: a test without a mark if it is fast, else a slow one."""
+    return pytest.param(*values, marks=() if fast else pytest.mark.slow)
+
+
+def also_a_module(case):
+    return case.way == "function" and case.formula.module is not None
+
+
 @pytest.mark.parametrize(
     ("case", "kind", "need_weights"),
-    [(case, "length_0", False) for case in SIZED]
-    + [(case, "both", True) for case in SIZED]
-    + [(case, "empty_row", False) for case in SIZED if case.fused],
+    # a module calls the function: each score is compiled both ways, with one kind of mask each
+    [row(case, "length_0", False, fast=case.way == "function" or case.window) for case in SIZED]
+    + [row(case, "both", True, fast=not also_a_module(case)) for case in SIZED]
+    + [row(case, "empty_row", False, fast=True) for case in SIZED if case.fused],
     ids=lambda x: x.name if isinstance(x, Case) else str(x),
 )
 def test_fullgraph(case, kind, need_weights):
@@ -64,7 +74,7 @@ def test_fullgraph(case, kind, need_weights):
 
 @pytest.mark.parametrize(
     "case",
-    [case for case in SIZED if case.way == "module" or case.formula.module is None],
+    [case for case in SIZED if not also_a_module(case)],
     ids=lambda case: case.name,
 )
 def test_one_compilation_serves_all_sizes(case):
@@ -114,11 +124,10 @@ def test_decoder_steps(case):
 @pytest.mark.parametrize(
     ("case", "kind", "strict"),
     [
-        (case, kind, strict)
+        row(case, kind, strict, fast=(kind == "lengths") == strict)
         for case in STEPS
         for kind in ("lengths", "mask_b1m")
         for strict in (False, True)
-        if case.window is None or (kind == "lengths") == strict  # the others differ in nothing
     ],
     ids=lambda x: x.name if isinstance(x, Case) else str(x),
 )
@@ -274,11 +283,7 @@ AT_ONCE = {(Whole, "general", "local_p"), (FlatStep, "concat", "local_m")}
 @pytest.mark.filterwarnings("ignore:# The axis name:UserWarning")
 @pytest.mark.parametrize(
     ("what", "score", "name"),
-    [
-        pytest.param(what, *pair, marks=[] if (what, *pair) in AT_ONCE else pytest.mark.slow)
-        for what in NAMES
-        for pair in EXPORTED
-    ],
+    [row(what, *pair, fast=(what, *pair) in AT_ONCE) for what in NAMES for pair in EXPORTED],
 )
 def test_onnx(what, score, name, tmp_path):
     """By PyTorch's own exporter, checked by the runtime that people deploy on."""
@@ -357,7 +362,7 @@ def test_a_whole_model_exports_for_sources_and_targets_of_any_length(shape):
         assert_near(program(*given), model(*given), 1e-5)
 
 
-@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("need_weights", [row(False, fast=False), row(True, fast=True)])
 @pytest.mark.parametrize("case", [c for c in STEPS if c.window], ids=lambda case: case.name)
 def test_a_window_on_a_source_without_words(case, need_weights):
     tensors = case.inputs(m=0)
