@@ -3,9 +3,34 @@
 import os
 import tempfile
 
+import pytest
 import torch
 
 torch.set_num_threads(1)  # workers do not fight over cores
 # a cache of their own: graphs of an earlier version know nothing of a change in our operators
 _CACHE = tempfile.TemporaryDirectory(prefix="luong-inductor-", ignore_cleanup_errors=True)
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = _CACHE.name
+
+
+def _poisoned(allocate):
+    """Return the function with NaN, or a number that is no index, in all that it returns."""
+
+    def poisoned(*args, **options):
+        x = allocate(*args, **options)
+        if type(x) is torch.Tensor and not torch.compiler.is_compiling():
+            if x.is_floating_point():
+                x.fill_(float("nan"))
+            elif x.dtype != torch.bool:
+                x.fill_(torch.iinfo(x.dtype).min)
+        return x
+
+    return poisoned
+
+
+@pytest.fixture(scope="module")
+def poisoned():
+    """Fill what PyTorch returns as empty: whoever asks for it has to write every element."""
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
+            patch.setattr(owner, name, _poisoned(getattr(owner, name)))
+        yield

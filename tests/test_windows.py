@@ -31,6 +31,7 @@ from operators import (
     windowed,
 )
 
+pytestmark = pytest.mark.usefixtures("poisoned")
 BACKENDS = ("numba", "torch", "reference")
 WINDOWS = {
     "local_m": windows.monotonic(1),

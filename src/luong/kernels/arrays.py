@@ -20,7 +20,7 @@ _Memory = ctypes.c_byte * sys.maxsize  # from an address on; an array takes its 
 
 
 def array(x: Tensor) -> Any:
-    """A plain CPU tensor's numbers, not copied where they are contiguous.
+    """Return the numbers of a plain CPU tensor; they are copied only if they are not contiguous.
 
     After `x.numpy()` PyTorch never lets the storage of x be resized, as FSDP does with that of
     every parameter; here the array keeps the tensor alive, and nothing else is promised.

@@ -1,7 +1,8 @@
-"""Which backend computes an operator: per operator one list, in order of preference.
+"""The choice of the backend that computes an operator.
 
-A backend says for each call why it cannot take it; the first without reasons does. A backend that
-is asked for by name and cannot raises its reasons: nothing falls back silently from a choice.
+Each operator has a list of backends, in order of preference. A backend gives its reasons to refuse
+a call; the first that has none computes it. If a backend that was asked for by name has reasons,
+they become an error: nothing falls back silently from a choice.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from luong import _torch_private
 
 
 class Backend(NamedTuple):
-    """A name, and why it cannot take a call on these tensors."""
+    """The name of a backend, and its reasons to refuse a call on tensors."""
 
     name: str
     reasons: Callable[[Sequence[Tensor]], list[str]]
 
 
 def choose(operator: str, backend: str | None, tensors: Sequence[Tensor]) -> str:
-    """The name of the backend that computes `operator` on `tensors`."""
+    """Return the name of the backend that computes `operator` on `tensors`."""
     backends = BACKENDS[operator]
     if backend is None:
         chosen = next(each.name for each in backends if not each.reasons(tensors))
@@ -74,12 +75,15 @@ def explain(operator: str, *tensors: Tensor) -> dict[str, list[str]]:
 
 
 def forward_mode() -> bool:
-    """Whether a derivative is under way that only the plain formula has. (Compilers take it.)"""
+    """Return whether forward mode is at work, whose derivatives only PyTorch's operations have.
+
+    Compilers see to it themselves.
+    """
     return not torch.compiler.is_compiling() and _torch_private.forward_mode()
 
 
 def transformed(*grads: Tensor) -> bool:
-    """Whether torch.func or forward mode is at work, or one of `grads` is many gradients in one."""
+    """Return whether torch.func or forward mode is at work, or one of `grads` holds many in one."""
     return (
         _torch_private.functorch()
         or _torch_private.forward_mode()
@@ -88,9 +92,9 @@ def transformed(*grads: Tensor) -> bool:
 
 
 def plain_backward(grad: Tensor) -> bool:
-    """Whether a backward pass is to be the plain formula's, that is, PyTorch's own operations.
+    """Return whether a backward pass has to be that of the plain formula, in PyTorch's operations.
 
-    It is where that pass is differentiated or transformed itself.
+    It has to be if the pass itself is differentiated or transformed.
     """
     return torch.is_grad_enabled() or transformed(grad)
 
@@ -98,7 +102,7 @@ def plain_backward(grad: Tensor) -> bool:
 def _numba(tensors: Sequence[Tensor], compiled: bool = True) -> list[str]:
     reasons = []
     if not all([x.is_cpu for x in tensors]):  # noqa: C419 (a generator takes twice as long)
-        reasons.append("it computes on the CPU alone")
+        reasons.append("it computes only on the CPU")
     elif missing := _no_numba():
         reasons.append(missing)
     return reasons + _hidden(tensors, compiled)
@@ -106,7 +110,7 @@ def _numba(tensors: Sequence[Tensor], compiled: bool = True) -> list[str]:
 
 @_torch_private.constant
 def _no_numba() -> str:
-    """Why there is no numba to compile with; empty where there is."""
+    """Return the reason why there is no numba to compile with; empty if there is one."""
     return _missing()
 
 
@@ -127,9 +131,9 @@ def _torch(tensors: Sequence[Tensor]) -> list[str]:
 
 
 def _hidden(tensors: Sequence[Tensor], compiled: bool) -> list[str]:
-    """Return why only PyTorch's own operations will do: tracing, export, torch.func."""
+    """Return the reasons why a call has to consist of PyTorch's own operations."""
     if torch.compiler.is_exporting():
-        return ["exports hold PyTorch's own operations alone"]
+        return ["exports hold only PyTorch's own operations"]
     if torch.compiler.is_compiling():
         return [] if compiled else ["the compiler makes its own blocks"]
     if transformed():

@@ -22,13 +22,13 @@ _BLOCK = 1 << 21  # elements of n x m x d in a block
 
 
 def scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
-    """Scores (b, n, m)."""
+    """Return scores (b, n, m)."""
     function = functools.partial(_scores, factored=_in_range(query, key))
     return _by_blocks(lambda query, mask, *rest: function(query, *rest), query, None, key, v)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """Context (b, n, d_v); a row that may attend to nothing gives zeros."""
+    """Return the context (b, n, d_v); a query with nothing to attend gets zeros."""
     function = functools.partial(_attend, factored=_in_range(query, key))
     return _by_blocks(function, query, mask, key, v, value)
 
@@ -42,7 +42,7 @@ def _by_blocks(function: Function, query: Tensor, mask: Tensor | None, *rest: Te
 
 
 class _Blocks(torch.autograd.Function):
-    """function(query, mask, *rest) for a block of queries after the other; rest starts with key."""
+    """function(query, mask, *rest), computed block by block of queries; rest starts with key."""
 
     @staticmethod
     def forward(
@@ -56,7 +56,7 @@ class _Blocks(torch.autograd.Function):
             if out is None:
                 out = found.new_empty(*query.shape[:2], found.shape[2])
             out[:, rows] = found
-        assert out is not None  # no empty query comes here
+        assert out is not None  # there is at least one query
         return out
 
     @staticmethod
@@ -91,7 +91,7 @@ def _parts(
 
 
 def _in_range(query: Tensor, key: Tensor) -> bool:
-    """Whether the quotient neither overflows nor costs precision; False where nobody may look."""
+    """Return whether the quotient is in range and precise; False if values cannot be looked at."""
     limit = 12.0 if key.dtype == torch.float32 else 150.0
     return surely(key.abs() <= limit) and surely(query.abs() <= limit)
 

@@ -1,9 +1,10 @@
-"""The numba backend of additive attention: tensors to kernels.
+"""The numba backend of additive attention: kernels called on tensors.
 
 Shapes: query (b, n, d), key (b, m, d), projected; value (b, m, d_v); v (d,); mask bool (b, n or 1,
 m). Scores are computed for the pairs that the mask leaves; softmax follows in the kernel, block of
 queries by block of queries; products with the values are torch.bmm. Beyond inputs and outputs the
-memory is that of the keys' exponentials, and of one block of weights. Derivatives: operators.py.
+memory is that of the keys' exponentials, and of one block of weights. operators.py makes PyTorch
+know the derivatives.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ _BLOCK = 1 << 22  # weights of one block, where they are not kept
 
 
 class KeyTerms(NamedTuple):
-    """All that depends on the keys alone, for any number of queries."""
+    """The terms of scores that depend only on the keys; they serve any number of queries."""
 
     beta: Tensor  # (b, m, d padded): e^{2 (key - centre)} - kappa
     frame: Tensor  # (b, 2, d padded to whole chunks): kappa and centre of each feature
     direct: Tensor  # (b,) bool: out of the quotient's range, or not finite: plain tanh
-    order: Tensor  # (b, m): positions, first those that some query may attend
-    live: Tensor  # (b,): how many those are
+    order: Tensor  # (b, m): positions; those that some query may attend come first
+    live: Tensor  # (b,): the number of those
 
 
 def widths(d: int) -> tuple[int, int]:
-    """Columns of beta and of frame."""
+    """Return the numbers of columns of beta and of frame."""
     return _up(max(d, 1), forward.PAD), _up(max(d, 1), backward.CHUNK)
 
 
@@ -44,7 +45,7 @@ def _up(size: int, multiple: int) -> int:
 
 
 def prepare(key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The terms of a source."""
+    """Compute the terms of keys, in the order of `KeyTerms`."""
     b, m, d = key.shape
     width, chunks = widths(d)
     beta, frame = key.new_empty(b, m, width), key.new_empty(b, 2, chunks)
@@ -63,7 +64,7 @@ def prepare(key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, T
 def score(
     query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None, terms: Sequence[Tensor]
 ) -> Tensor:
-    """Scores (b, n, m); -inf where masked."""
+    """Compute scores (b, n, m); -inf where masked."""
     out = query.new_empty(*query.shape[:2], key.shape[1])
     _scores(_call(query, key, v, mask, terms), 0, out, False)
     return out
@@ -77,7 +78,7 @@ def score_backward(
     mask: Tensor | None,
     terms: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of query, key and v."""
+    """Compute the gradients of query, key and v."""
     if mask is not None:
         grad = torch.where(mask, grad, 0)
     if not finite(v):
@@ -95,7 +96,7 @@ def attend(
     mask: Tensor | None,
     terms: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """Context (b, n, d_v); and the weights (b, n, m) where they are small enough to be kept."""
+    """Compute the context (b, n, d_v), and return the weights (b, n, m) too if they may be kept."""
     (b, n, d), m = query.shape, key.shape[1]
     call, kept = _call(query, key, v, mask, terms), query.new_empty(b, kept_rows(n, m, d), m)
     buffer, contexts = kept.view(-1), []
@@ -119,7 +120,7 @@ def attend_backward(
     kept: Tensor,
     terms: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of query, key, value and v."""
+    """Compute the gradients of query, key, value and v."""
     if not finite(v):
         return plain.attend_gradients(grad, query, key, value, v, mask)
     (b, n, d), m = query.shape, key.shape[1]
@@ -140,23 +141,23 @@ def attend_backward(
             d_value = torch.bmm(weights.mT, grad[:, rows])
         else:
             d_value.baddbmm_(weights.mT, grad[:, rows])
-    assert d_value is not None  # no empty query comes here
+    assert d_value is not None  # there is at least one query
     return out[0], out[1], d_value, out[2].sum(0)
 
 
 def step_backward(
     d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor, terms: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of a single query and of v alone; no source is `direct`."""
+    """Compute the gradients of a single query and of v, but not of the keys; none is `direct`."""
     out = _room(query, key[:, :0])
     _gradients(_call(query, key, v, None, terms), 0, d_scores, out)
     return out[0], out[2].sum(0)
 
 
-def window_score(
+def windowed_score(
     query: Tensor, key: Tensor, v: Tensor, first: Tensor, w: int, terms: Sequence[Tensor]
 ) -> Tensor:
-    """Scores (b, n, w) with the keys first, first + 1, ... (b, n) of each query."""
+    """Compute scores (b, n, w) with the keys first, first + 1, ... (b, n) of each query."""
     call, out = _call(query, key, v, None, terms), query.new_empty(*first.shape, w)
     each(
         windowed_loops.score,
@@ -173,10 +174,10 @@ def window_score(
     return out
 
 
-def window_backward(
+def windowed_score_backward(
     grad: Tensor, query: Tensor, key: Tensor, v: Tensor, first: Tensor, terms: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of query, key and v from those of `window_score`."""
+    """Compute the gradients of query, key and v from those of `windowed_score`."""
     call = _call(query, key, v, None, terms)
     unit = _power_of_two(max(abs(x.item()) for x in grad.aminmax()), call.v.dtype)
     d_query, d_key, d_v = _room(query, key)
@@ -197,33 +198,35 @@ def window_backward(
 
 
 def through_softmax(weights: Tensor, grad: Tensor, mask: Tensor | None) -> None:
-    """The gradients of the scores from those of the weights, in place."""
+    """Turn the gradients of the weights into those of the scores, in place."""
     b, n, m = grad.shape
     rows = (array(x.view(b * n, m)) for x in (weights, grad))
     each(backward.through_softmax, *rows, mask is not None, tasks=b * n, cost=m)
 
 
 def finite(v: Tensor) -> bool:
+    """Return whether v holds neither NaN nor infinity."""
     return bool(np.isfinite(array(v)).all())
 
 
 def any_direct(terms: Sequence[Tensor]) -> bool:
+    """Return whether some source takes the plain tanh."""
     return bool(KeyTerms(*terms).direct.any())
 
 
 def kept_rows(n: int, m: int, d: int) -> int:
-    """All n, where the weights are at most twice as large as query and key, else none."""
+    """Return n, the rows of weights to keep, if all are at most twice the inputs; else 0."""
     return n if n * m <= 2 * (n + m) * d else 0
 
 
 def _blocks(b: int, n: int, m: int, d: int) -> Iterator[slice]:
-    """Which queries at once."""
+    """Yield the queries of each block."""
     step = n if kept_rows(n, m, d) else _up(max(1, _BLOCK // (b * m)), 4)
     return (slice(first, min(first + step, n)) for first in range(0, n, step))
 
 
 class _Call(NamedTuple):
-    """A call's arguments as the kernels take them."""
+    """The arguments of a call, as the kernels take them."""
 
     query: Any
     key: Any
@@ -257,7 +260,7 @@ def _call(
 
 
 def _scores(call: _Call, first: int, out: Tensor, softmax: bool) -> None:
-    """Scores or weights of queries first, first + 1, ... into out (b, rows, m)."""
+    """Write scores or weights of queries first, first + 1, ... into out (b, rows, m)."""
     b, rows, m = out.shape
     each(
         forward.score,
@@ -277,16 +280,16 @@ def _scores(call: _Call, first: int, out: Tensor, softmax: bool) -> None:
 
 
 def _room(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """For the gradients of query, key and (by source) v."""
+    """Return room for the gradients of query, key and, for each source, v."""
     (b, n, d), m = query.shape, key.shape[1]
     return query.new_empty(b, n, d), key.new_empty(b, m, d), query.new_zeros(b, d)
 
 
 def _gradients(call: _Call, first: int, grad: Tensor, out: Sequence[Tensor]) -> None:
-    """From grad = dL/dscore (b, rows, m) of queries first, ... into those of query, key, v by b.
+    """Compute gradients from grad = dL/dscore (b, rows, m) of queries first, first + 1, ...
 
-    The kernel works on gradients of about 1 at most, a power of two away from the given ones, which
-    changes no digit: their products with a quotient are not to overflow.
+    The kernel divides them by a power of two, which changes no digit, so that they are about 1 at
+    most and no product with a quotient overflows.
     """
     b, rows, m = grad.shape
     unit = _power_of_two(max(abs(x.item()) for x in grad.aminmax()), call.v.dtype)
@@ -312,7 +315,7 @@ def _gradients(call: _Call, first: int, grad: Tensor, out: Sequence[Tensor]) -> 
 
 
 def _power_of_two(x: float, dtype: Any) -> Any:
-    """One near x, which can be inverted; 1 for 0 and for what is not finite."""
+    """Return one near x that can be inverted; 1 if x is 0 or not finite."""
     most = np.finfo(dtype).maxexp - 28
     exponent = max(-most, min(math.frexp(x)[1], most)) if 0 < x < math.inf else 0
     return dtype.type(2.0**exponent)

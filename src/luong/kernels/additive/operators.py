@@ -1,7 +1,7 @@
-"""The numba backend of additive attention with derivatives: as PyTorch sees it.
+"""The numba backend of additive attention with derivatives, as PyTorch sees it.
 
-In eager mode a call goes by an autograd function, which costs half of what an operator does. What
-torch.compile makes holds operators. Arguments and results are those of compiled.py.
+In eager mode a call goes through an autograd function, which costs half as much as an operator.
+Graphs of torch.compile hold operators. Arguments and results are those of compiled.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The reference backend: the formula itself, every derivative of which PyTorch knows."""
+"""The reference backend: the formula itself. PyTorch knows all its derivatives."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ scores = reference.additive_score
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """Context of projected queries and keys; a row that may attend to nothing gives zeros."""
+    """Return the context (*batch, n, d_v); a query with nothing to attend gets zeros."""
     return weigh(scores(query, key, v), value, mask)
 
 
 def weigh(scores: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Softmax, and the sum of values."""
+    """Return the softmax of scores, times the values."""
     return dense.attend(scores, Memory(value, value, mask), dropout=0.0, need_weights=False)[0]
 
 
 def derivative(
     function: Callable[..., Tensor], grad: Tensor, *tensors: Tensor
 ) -> tuple[Tensor | None, ...]:
-    """The gradient of `function` at `tensors`: differentiable again, if grad mode is on."""
+    """Return the gradients of `function` at `tensors`, with a graph if grad mode is on."""
     graph = torch.is_grad_enabled()
     with torch.enable_grad(), dense.uncast(grad):
         inputs = [x.view_as(x) for x in tensors]  # two arguments may be one tensor
@@ -40,7 +40,7 @@ def derivative(
 def score_gradients(
     grad: Tensor, query: Tensor, key: Tensor, v: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of query, key and v from that of the scores, as numbers."""
+    """Return the gradients of query, key and v, without a graph, from that of the scores."""
     tanh = torch.tanh(query[:, :, None] + key[:, None])
     inner = grad[..., None] * v * (1 - tanh * tanh)
     return inner.sum(2), inner.sum(1), (grad[..., None] * tanh).sum((0, 1, 2))
@@ -49,7 +49,7 @@ def score_gradients(
 def attend_gradients(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The same from that of the context, with those of value before v."""
+    """Return those of query, key, value and v from that of the context."""
     live = grad.new_ones((), dtype=torch.bool) if mask is None else mask
     weights = torch.where(live, scores(query, key, v), float("-inf")).softmax(-1)
     weights = torch.where(live, weights, 0)

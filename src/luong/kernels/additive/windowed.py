@@ -1,4 +1,4 @@
-"""Additive scores of neighbouring keys: v · tanh(query[i] + key[first[i] + k]), (b, n, w)."""
+"""Additive scores within a window: v · tanh(query[i] + key[first[i] + k]), (b, n, w)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from luong.kernels.dispatch import plain_backward
 
 
 def formula(query: Tensor, key: Tensor, v: Tensor, key_positions: Tensor) -> Tensor:
-    """With all keys side by side: (*batch, n, w)."""
+    """Return scores (*batch, n, w) by the formula, with all keys side by side."""
     return torch.tanh(query.unsqueeze(-2) + windowed.rows(key, key_positions)) @ v
 
 
 def blocked(query: Tensor, key: Tensor, v: Tensor, key_positions: Tensor) -> Tensor:
-    """A block of queries after the other, computed again in the backward pass."""
+    """Return the same from blocks of queries, which the backward pass computes again."""
     return windowed.apply(_Blocks, query, key, v, key_positions[..., 0], key_positions.shape[-1])
 
 
 def compiled(
     query: Tensor, key: Tensor, v: Tensor, key_positions: Tensor, terms: Sequence[Tensor]
 ) -> Tensor:
-    """By numba; `terms` is what `compiled.prepare` makes of the key."""
+    """Return the same from numba's kernels; `terms` are those of `compiled.prepare`."""
     return windowed.apply(
         _Compiled, query, key, v, key_positions[..., 0], key_positions.shape[-1], *terms
     )
@@ -76,7 +76,7 @@ class _Compiled(torch.autograd.Function):
 
         ctx.save_for_backward(query, key, v, first, *terms)
         ctx.w = w
-        return compiled.window_score(query, key, v, first, w, terms)
+        return compiled.windowed_score(query, key, v, first, w, terms)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -87,4 +87,4 @@ class _Compiled(torch.autograd.Function):
         if plain_backward(grad) or not compiled.finite(v):
             function = functools.partial(_again, first, ctx.w)
             return *plain.derivative(function, grad, query, key, v), *nothing
-        return *compiled.window_backward(grad, query, key, v, first, terms), *nothing
+        return *compiled.windowed_score_backward(grad, query, key, v, first, terms), *nothing

@@ -1,4 +1,4 @@
-"""What decoder steps leave to the source of their memory: right in every pass, gone after it."""
+"""The gradients that decoder steps leave to their memory: right in every pass, gone after it."""
 
 import gc
 import threading
@@ -6,9 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import luong
+from additive_cases import INF, normal
+from luong.kernels.additive import compiled
 from luong.kernels.additive.step_gradients import Step
 from operators import assert_all_near
 
@@ -173,3 +176,85 @@ def test_a_graph_of_the_gradients_of_some_passes():
     again = torch.autograd.grad(sum(x.square().sum() for x in graph), decoder.wanted)
     assert all(x.isfinite().all() for x in again)
     assert left() == 0
+
+
+# A decoder of every kind
+
+
+def decoder(kind: str = "plain", dtype: torch.dtype = torch.float64):
+    """An attention, its leaves, and a function of them: 5 steps, each from the context before."""
+    torch.manual_seed(0)
+    score = luong.Concat(4, 5, 19, bias=True, backend="numba")
+    attention = luong.Attention(luong.Scaled(score) if kind == "gain" else score).to(dtype)
+    key, value, query = normal(3, 7, 5), normal(3, 7, 4), normal(3, 1, 4)
+    if kind == "far":
+        key[1] *= 1e3
+    if kind == "v":
+        score.v.data[2] = INF
+    lengths = None if kind == "full" else torch.tensor([7, 2, 0])
+
+    def run(key: Tensor, value: Tensor, query: Tensor, prepare: bool = True) -> list[Tensor]:
+        memory = attention.prepare(key, value, lengths=lengths)
+        contexts = []
+        for _ in range(5):
+            if prepare:
+                query, _ = attention.attend(query, memory, need_weights=kind == "weights")
+            else:
+                query, _ = attention(query, key, value, lengths=lengths)
+            contexts.append(query)
+        return contexts
+
+    leaves = [x.to(dtype).requires_grad_() for x in (key, value, query)]
+    return run, leaves, [*leaves, *attention.parameters()]
+
+
+@pytest.mark.parametrize("kind", ["plain", "full", "gain", "far", "v", "weights"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=["f64", "bf16"])
+def test_gradients_of_steps_are_those_without_a_memory(kind, dtype):
+    run, leaves, wanted = decoder(kind, dtype)
+    given = [normal(3, 1, 4, seed=i).to(dtype) for i in range(5)]
+    found = [
+        torch.autograd.grad(run(*leaves, prepare=prepare), wanted, given)
+        for prepare in (True, False)
+    ]
+    for one, other in zip(*found, strict=True):
+        tolerance = {torch.float64: 1e-12, torch.bfloat16: 0.1}[dtype]
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def test_steps_may_go_backward_one_by_one_again_and_in_part():
+    run, leaves, wanted = decoder()
+    contexts = run(*leaves)
+    expected = torch.autograd.grad([x.sum() for x in run(*leaves, prepare=False)], wanted)
+    whole = torch.autograd.grad([x.sum() for x in contexts], wanted, retain_graph=True)
+    assert_all_near(whole, expected, 1e-12)
+    torch.autograd.grad(contexts[3].sum(), leaves[2], retain_graph=True)
+    first = torch.autograd.grad(contexts[0].sum(), leaves[1], retain_graph=True)
+    rest = torch.autograd.grad([x.sum() for x in contexts[1:]], leaves[1], retain_graph=True)
+    assert_all_near([first[0] + rest[0]], [expected[1]], 1e-12)
+    assert_all_near(torch.autograd.grad([x.sum() for x in contexts], wanted), expected, 1e-12)
+
+
+def test_second_derivatives_of_steps():
+    run, leaves, wanted = decoder()
+    found = []
+    for prepare in (True, False):
+        contexts = run(*leaves, prepare=prepare)
+        slopes = torch.autograd.grad([x.sin().sum() for x in contexts], wanted, create_graph=True)
+        found.append(torch.autograd.grad(sum(x.square().sum() for x in slopes), wanted))
+    assert_all_near(*found, 1e-12)
+
+
+def test_gradients_of_keys_are_computed_once_for_all_steps(monkeypatch):
+    run, leaves, wanted = decoder()
+    calls = []
+
+    def backward(grad, query, key, *rest):
+        calls.append(query.shape[1])
+        return score_backward(grad, query, key, *rest)
+
+    score_backward = compiled.score_backward
+    monkeypatch.setattr(compiled, "score_backward", backward)
+    monkeypatch.setattr(compiled, "attend_backward", None)
+    torch.autograd.grad(run(*leaves)[-1].sum(), wanted)
+    assert calls == [5]

@@ -69,13 +69,13 @@ def test_explain():
     assert luong.explain("additive", Q, K, X, V) == {"numba": [], "torch": [], "reference": []}
     assert list(luong.explain("additive")) == ["numba", "torch", "reference"]
     elsewhere = luong.explain("additive", Q.to("meta"), K)
-    assert elsewhere == {"numba": ["it computes on the CPU alone"], "torch": [], "reference": []}
+    assert elsewhere == {"numba": ["it computes only on the CPU"], "torch": [], "reference": []}
 
 
 def test_explain_windows():
     index = torch.zeros(2, 3, 2, dtype=torch.int64)
     assert luong.explain("windowed", Q, K, index) == {"numba": [], "torch": [], "reference": []}
-    assert luong.explain("windowed", Q.to("meta"), K)["numba"] == ["it computes on the CPU alone"]
+    assert luong.explain("windowed", Q.to("meta"), K)["numba"] == ["it computes only on the CPU"]
 
 
 @pytest.mark.parametrize("backend", [None, "numba", "torch", "reference"])
@@ -136,7 +136,7 @@ def test_a_named_torch_backend_refuses_to_be_compiled():
 @pytest.mark.parametrize("backend", ["numba", "torch"])
 def test_a_named_backend_refuses_to_be_exported(backend):
     attention = luong.Attention(luong.Concat(4, 4, 4, backend=backend))
-    with pytest.raises(Exception, match="exports hold PyTorch's own operations alone"):
+    with pytest.raises(Exception, match="exports hold only PyTorch's own operations"):
         torch.export.export(attention, (Q, K))
 
 
