@@ -266,8 +266,8 @@ def test_scores_in_a_window_are_those_of_all_pairs(score, backend):
     index = torch.tensor([[0, 1, 1, 3, 2], [3, 0, 2, 1, 1], [2, 2, 2, 0, 3]])[..., None]
     index = index + torch.arange(3)
     with window_backend(backend):
-        found = attention.score.window_scores(query, memory, index)
-    expected = attention.score.scores(query, memory.key).expand(3, -1, -1).gather(-1, index)
+        found = attention.score.compare(query, memory).window_scores(index)
+    expected = attention.score.compare(query, memory).scores().expand(3, -1, -1).gather(-1, index)
     assert_near(found.exp(), expected.exp())  # -inf past the table of location
 
 

@@ -63,7 +63,7 @@ def scaled_dot_score(query: Tensor, key: Tensor, *, scale: float | None = None) 
     Source:
         Vaswani et al. (2017), eq. 1.
     """
-    query, key = pair(query=query, key=key)
+    query, key = check_pair(query=query, key=key)
     same_width(query, key)
     return dot.scores(query, key, default_scale(key, scale)).to(query.dtype)
 
@@ -91,7 +91,7 @@ def general_score(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
     Source:
         Luong, Pham & Manning (2015), eq. 8, general.
     """
-    query, key, weight = pair(query=query, key=key, weight=weight)
+    query, key, weight = check_pair(query=query, key=key, weight=weight)
     query, key = project_general(query, key, weight)
     return dot.scores(query, key, 1.0).to(query.dtype)
 
@@ -136,7 +136,7 @@ def concat_score(
         A.1.2.
     """
     extra = {} if bias is None else {"bias": bias}
-    query, key, weight, v, *_ = pair(query=query, key=key, weight=weight, v=v, **extra)
+    query, key, weight, v, *_ = check_pair(query=query, key=key, weight=weight, v=v, **extra)
     query, key = project_concat(query, key, weight, v, bias, simplified)
     return additive.scores(query, key, v, backend=backend).to(query.dtype)
 
@@ -168,7 +168,7 @@ def additive_score(query: Tensor, key: Tensor, v: Tensor, *, backend: str | None
     Source:
         Bahdanau et al. (2015), A.1.2, after the projections W_a s and U_a h.
     """
-    query, key, v = pair(query=query, key=key, v=v)
+    query, key, v = check_pair(query=query, key=key, v=v)
     check_additive(query, key, v)
     return additive.scores(query, key, v, backend=backend).to(query.dtype)
 
@@ -267,7 +267,7 @@ def same_width(query: Tensor, key: Tensor) -> None:
     _check.width("key", key, query.shape[-1], "like query,")
 
 
-def pair(*, query: Tensor, key: Tensor, **more: Tensor) -> list[Tensor]:
+def check_pair(*, query: Tensor, key: Tensor, **more: Tensor) -> list[Tensor]:
     """The tensors, checked to be what a score function takes."""
     tensors = _check.floating(query=query, key=key, **more)
     _check.rows("query", query, "(*batch, n, d_q)")

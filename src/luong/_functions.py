@@ -1,4 +1,4 @@
-"""The attention functions: softmax(score) value, on tensors.
+"""The attention functions of one score each: softmax(score) value, on tensors.
 
 Batch dimensions broadcast. A query that may attend to nothing gets zeros, and zero gradients. A key
 that no query of its sentence may attend to may hold anything, NaN included. Half types: scores,
@@ -9,29 +9,12 @@ Equation numbers are those of Luong, Pham & Manning (2015), arXiv:1508.04025.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import torch
 from torch import Tensor
 
-from luong import _check, _formulas, _mask, _memory, _score, _windowed
-from luong._memory import Memory
-from luong._score import Score, ScoreFunction
-from luong._window import Window
-from luong._windowed import WindowedKeys
+from luong import _check, _formulas
+from luong._attention import enter
+from luong._memory import Attended
 from luong.kernels import additive, dense, dot
-
-
-class Attended(NamedTuple):
-    """The result of attention: a pair that can be unpacked.
-
-    Attributes:
-        context: (*batch, n, d_v), the weighted sum of the values for each query.
-        weights: (*batch, n, m), or None where they were not asked for.
-    """
-
-    context: Tensor
-    weights: Tensor | None
 
 
 def dot_attention(
@@ -136,12 +119,10 @@ def scaled_dot_attention(
         returns no weights, and has no second derivatives on the CPU.
     """
     query, key, value = _check.floating(query=query, key=key, value=value)
-    query, memory = _enter(query, key, value, mask, lengths)
+    query, memory = enter(query, key, value, mask, lengths)
     _formulas.same_width(query, memory.key)
     scale = _formulas.default_scale(memory.key, scale)
-    return Attended(
-        *dot.attend(query, memory, scale=scale, dropout=dropout, need_weights=need_weights)
-    )
+    return dot.attention(query, memory, scale=scale, dropout=dropout, need_weights=need_weights)
 
 
 def general_attention(
@@ -188,12 +169,10 @@ def general_attention(
         Luong, Pham & Manning (2015), eq. 8, general.
     """
     query, key, value, weight = _check.floating(query=query, key=key, value=value, weight=weight)
-    query, memory = _enter(query, key, value, mask, lengths)
+    query, memory = enter(query, key, value, mask, lengths)
     query, key = _formulas.project_general(query, memory.key, weight)
     memory = memory._replace(key=key)
-    return Attended(
-        *dot.attend(query, memory, scale=1.0, dropout=dropout, need_weights=need_weights)
-    )
+    return dot.attention(query, memory, scale=1.0, dropout=dropout, need_weights=need_weights)
 
 
 def concat_attention(
@@ -256,13 +235,11 @@ def concat_attention(
     query, key, value, weight, v, *_ = _check.floating(
         query=query, key=key, value=value, weight=weight, v=v, **extra
     )
-    query, memory = _enter(query, key, value, mask, lengths)
+    query, memory = enter(query, key, value, mask, lengths)
     query, key = _formulas.project_concat(query, memory.key, weight, v, bias, simplified)
     memory = memory._replace(key=key)
-    return Attended(
-        *additive.attend(
-            query, memory, v, backend=backend, dropout=dropout, need_weights=need_weights
-        )
+    return additive.attention(
+        query, memory, v, backend=backend, dropout=dropout, need_weights=need_weights
     )
 
 
@@ -315,12 +292,10 @@ def additive_attention(
         Bahdanau et al. (2015), A.1.2, after the projections W_a s and U_a h.
     """
     query, key, value, v = _check.floating(query=query, key=key, value=value, v=v)
-    query, memory = _enter(query, key, value, mask, lengths)
+    query, memory = enter(query, key, value, mask, lengths)
     _formulas.check_additive(query, memory.key, v)
-    return Attended(
-        *additive.attend(
-            query, memory, v, backend=backend, dropout=dropout, need_weights=need_weights
-        )
+    return additive.attention(
+        query, memory, v, backend=backend, dropout=dropout, need_weights=need_weights
     )
 
 
@@ -369,131 +344,6 @@ def location_attention(
     """
     query, value, weight = _check.floating(query=query, value=value, weight=weight)
     _formulas.check_table(weight)
-    query, memory = _enter(query, value, value, mask, lengths, max_length=weight.shape[0])
+    query, memory = enter(query, value, value, mask, lengths, max_length=weight.shape[0])
     scores = _formulas.location(query, weight, value.shape[-2])
-    return Attended(*dense.attend(scores, memory, dropout=dropout, need_weights=need_weights))
-
-
-def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    score: Score | ScoreFunction,
-    window: Window | None = None,
-    position: int | Tensor = 0,
-    mask: Tensor | None = None,
-    lengths: Tensor | None = None,
-    dropout: float = 0.0,
-    need_weights: bool = False,
-) -> Attended:
-    """Attend with any score function, in a window or without one.
-
-    A local window costs n · (2D + 1) scores, and memory in proportion, if the score is a `Score`; a
-    plain function computes all n · m scores.
-
-    Args:
-        query: (*batch, n, d_q), a floating dtype.
-        key: (*batch, m, d_k), in the dtype and on the device of query.
-        value: (*batch, m, d_v).
-        score: a function of query and key that returns scores (*batch, n, m), or a `Score` such as
-            `luong.General(...)`, which goes its own, faster way. A function sees zeros at padded
-            keys and at queries that may attend to nothing.
-        window: a `Window` such as `luong.LocalMonotonic(10)`: the keys that each query may attend
-            to. Default: every key.
-        position: the target position of the first query, the next one having 1 more; or integers
-            that broadcast to (*batch, n). Windows need it. Default: 0.
-        mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key. Default: it
-            may attend to every key.
-        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the others
-            are padding. Default: all m exist.
-        dropout: the probability, from 0 to below 1, that a weight is dropped; the others grow by
-            1 / (1 - dropout). It is always applied. Default: 0.
-        need_weights: whether to return the weights too. Default: False.
-
-    Returns:
-        `Attended`: context (*batch, n, d_v), and weights (*batch, n, m) before dropout, or None
-        without `need_weights`. A query that may attend to nothing gets zeros.
-
-    Raises:
-        TypeError: an argument of another kind or dtype.
-        ValueError: shapes, devices, lengths or a dropout that do not fit. The message names the
-            argument, what was expected and what came.
-
-    Example:
-        >>> query, key = torch.randn(4, 5), torch.randn(6, 5)
-        >>> luong.attention(query, key, key, score=lambda q, k: -torch.cdist(q, k)).context.shape
-        torch.Size([4, 5])
-
-    Source:
-        Luong, Pham & Manning (2015), sections 3.1 and 3.2.
-    """
-    score = _score.as_score(score)
-    query, key, value = _check.floating(query=query, key=key, value=value)
-    query, memory = _enter(query, key, value, mask, lengths, max_length=score.max_length)
-    query, memory, keys = place(window, query, memory, position)
-    query, key = score.pair(query, memory.key)
-    memory = memory._replace(key=key)
-    return attend_from(score, query, memory, keys, dropout=dropout, need_weights=need_weights)
-
-
-def place(
-    window: Window | None, query: Tensor, memory: Memory, position: int | Tensor
-) -> tuple[Tensor, Memory, WindowedKeys | None]:
-    if window is None:
-        return query, memory, None
-    if not isinstance(window, Window):
-        raise TypeError(f"window: expected a Window or None, got {type(window).__name__}")
-    batch = torch.broadcast_shapes(query.shape[:-2], memory.key.shape[:-2], memory.value.shape[:-2])
-    return _windowed.place(window, query, memory, position, batch)
-
-
-def attend_from(
-    score: Score,
-    query: Tensor,
-    memory: Memory,
-    keys: WindowedKeys | None,
-    *,
-    dropout: float,
-    need_weights: bool,
-) -> Attended:
-    if keys is None:
-        return Attended(*score.attend(query, memory, dropout=dropout, need_weights=need_weights))
-    found = _windowed.attend_window(score, query, memory, keys, dropout=dropout)
-    if not need_weights:
-        return Attended(found.context, None)
-    m = memory.key.shape[-2]
-    return Attended(found.context, _windowed.all_weights(found, keys.key_positions, m))
-
-
-def _enter(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    lengths: Tensor | None,
-    max_length: int | None = None,
-) -> tuple[Tensor, Memory]:
-    """Check shapes; zero what cannot be attended and what cannot attend."""
-    _check.rows("query", query, "(*batch, n, d_q)")
-    batch = check_source(key, value, query=query)
-    memory = _mask.prepare(
-        key,
-        value,
-        mask=mask,
-        lengths=lengths,
-        batch=batch,
-        queries=query.shape[-2],
-        max_length=max_length,
-    )
-    return _mask.fill(query, _memory.known(memory).empty), memory
-
-
-def check_source(key: Tensor, value: Tensor, **query: Tensor) -> torch.Size:
-    _check.rows("key", key, "(*batch, m, d_k)")
-    _check.rows("value", value, "(*batch, m, d_v)")
-    if value.shape[-2] != key.shape[-2]:
-        raise ValueError(
-            f"value: expected m = {key.shape[-2]} rows like key, got shape {_check.shape(value)}"
-        )
-    return _check.batch(**query, key=key, value=value)
+    return dense.attention(scores, memory, dropout=dropout, need_weights=need_weights)

@@ -114,6 +114,18 @@ class Memory(NamedTuple):
         return Memory, (self.key, self.value, self.mask, self.lengths)
 
 
+class Attended(NamedTuple):
+    """The result of attention: a pair that can be unpacked.
+
+    Attributes:
+        context: (*batch, n, d_v), the weighted sum of the values for each query.
+        weights: (*batch, n, m), or None where they were not asked for.
+    """
+
+    context: Tensor
+    weights: Tensor | None
+
+
 @final
 class Prepared:
     """The results worked out from the parts of a memory, and those parts; it never changes.

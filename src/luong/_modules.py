@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from luong import _check, _mask, _memory, _parameter, _score, _windowed
-from luong._functions import Attended, attend_from, attention, check_source, place
-from luong._memory import Memory
+from luong._attention import attention, check_source, finish, place
+from luong._memory import Attended, Memory
 from luong._score import Score, ScoreFunction
 from luong._window import Window
 from luong._windowed import AttendedWindow
@@ -170,9 +170,8 @@ class Attention(nn.Module):
         """
         query, memory = _step(query, memory)
         query, memory, keys = place(self.window, query, memory, position)
-        return attend_from(
-            self.score, query, memory, keys, dropout=self._dropout(), need_weights=need_weights
-        )
+        comparison = self.score.compare(query, memory)
+        return finish(comparison, keys, dropout=self._dropout(), need_weights=need_weights)
 
     def attend_window(
         self, query: Tensor, memory: Memory, *, position: int | Tensor = 0
@@ -199,7 +198,8 @@ class Attention(nn.Module):
         query, memory, keys = place(self.window, *_step(query, memory), position)
         if keys is None:
             raise ValueError("window: this one has no width: ask attend for all weights")
-        found = _windowed.attend_window(self.score, query, memory, keys, dropout=self._dropout())
+        comparison = self.score.compare(query, memory)
+        found = _windowed.attend_window(comparison, keys, dropout=self._dropout())
         rows = found.context.shape[:-1]
         weights = found.weights.expand(*rows, found.weights.shape[-1])
         return found._replace(weights=weights, start=found.start.expand(rows))

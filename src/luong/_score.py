@@ -13,11 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from luong import _check, _formulas, _parameter
-from luong._memory import Memory, known
-from luong.kernels import additive, dense, dot, windowed
+from luong._comparison import (
+    AdditiveComparison,
+    Comparison,
+    DotComparison,
+    GivenScores,
+    LocationComparison,
+)
+from luong._memory import Memory
+from luong.kernels import additive, dense
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
-Weighed = tuple[Tensor, "Tensor | None"]
 
 
 class Score(nn.Module, ABC):
@@ -25,8 +31,7 @@ class Score(nn.Module, ABC):
 
     `score(query, key)` returns scores (*batch, n, m) for query (*batch, n, d_q) and key
     (*batch, m, d_k), in the dtype of query. `Attention` calls the methods below instead, which
-    work on keys that were prepared once. `gain` is a factor on every score, which each score
-    applies where it is cheapest: see `Scaled`.
+    work on keys that were prepared before.
 
     Attributes:
         max_length: key positions from here on are never attended to. None: no such limit.
@@ -39,128 +44,47 @@ class Score(nn.Module, ABC):
         """Return the memory with its keys prepared: what depends on the source only, done once."""
 
     @abstractmethod
-    def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Return query and key, prepared in the cheapest way for keys that are used only once.
+    def prepare_once(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Return query and key prepared for a single call, in the way that costs least.
 
         Args:
             query: (*batch, n, d_q).
             key: (*batch, m, d_k), as they came.
 
         Returns:
-            The query and the prepared keys, for `scores` and `attend`.
+            The query and the prepared keys, for `compare`.
         """
 
     @abstractmethod
-    def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
-        """Return scores (*batch, n, m) against prepared keys, in float32 for half types."""
-
-    @abstractmethod
-    def window_scores(
-        self, query: Tensor, memory: Memory, key_positions: Tensor, gain: Tensor | None = None
-    ) -> Tensor:
-        """Return scores (*batch, n, w) against the prepared keys at the positions `key_positions`.
+    def compare(self, query: Tensor, memory: Memory) -> Comparison:
+        """Return the comparison of the queries with the keys, which computes their scores.
 
         Args:
             query: (*batch, n, d_q).
             memory: a memory with prepared keys.
-            key_positions: key positions (*batch, n, w), consecutive in each row.
-            gain: a factor on every score. Default: none.
-
-        Returns:
-            Scores (*batch, n, w), in float32 for half types.
-        """
-
-    @abstractmethod
-    def attend(
-        self,
-        query: Tensor,
-        memory: Memory,
-        *,
-        gain: Tensor | None = None,
-        dropout: float = 0.0,
-        need_weights: bool = False,
-    ) -> Weighed:
-        """Return the context (*batch, n, d_v), and weights (*batch, n, m) or None.
-
-        Args:
-            query: (*batch, n, d_q).
-            memory: a memory with prepared keys.
-            gain: a factor on every score. Default: none.
-            dropout: the probability that a weight is dropped. Default: 0.
-            need_weights: whether to return the weights too. Default: False.
         """
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         """Return scores (*batch, n, m) of query (*batch, n, d_q) and key (*batch, m, d_k)."""
-        query, key = _formulas.pair(query=query, key=key)
-        return self.scores(*self.pair(query, key)).to(query.dtype)
+        query, key = _formulas.check_pair(query=query, key=key)
+        prepared_query, prepared = self.prepare_once(query, key)
+        return self.compare(prepared_query, Memory(prepared, prepared)).scores().to(query.dtype)
 
 
-class _Product(Score):
-    """The base class of scores that are a dot product once the keys are prepared."""
-
-    scale: float | None = 1.0
-
-    @final
-    def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
-        _formulas.same_width(query, prepared)
-        return dot.scores(
-            _times(query, gain), prepared, _formulas.default_scale(prepared, self.scale)
-        )
+class _Unprepared(Score):
+    """The base class of scores that take queries and keys as they are."""
 
     @final
-    def window_scores(
-        self, query: Tensor, memory: Memory, key_positions: Tensor, gain: Tensor | None = None
-    ) -> Tensor:
-        _formulas.same_width(query, memory.key)
-        scale = _formulas.default_scale(memory.key, self.scale)
-        query = dense.upcast(_times(query, gain))
-        return windowed.dots(
-            query if scale == 1.0 else query * scale, dense.upcast(memory.key), key_positions
-        )
+    def prepare(self, memory: Memory) -> Memory:
+        return memory
 
     @final
-    def attend(
-        self,
-        query: Tensor,
-        memory: Memory,
-        *,
-        gain: Tensor | None = None,
-        dropout: float = 0.0,
-        need_weights: bool = False,
-    ) -> Weighed:
-        if gain is not None and query.dtype in dense.HALF:  # the product is not to be rounded
-            scores = self.scores(query, memory.key, gain)
-            return dense.attend(scores, memory, dropout=dropout, need_weights=need_weights)
-        _formulas.same_width(query, memory.key)
-        return dot.attend(
-            _times(query, gain),
-            memory,
-            scale=_formulas.default_scale(memory.key, self.scale),
-            dropout=dropout,
-            need_weights=need_weights,
-        )
-
-
-class _Plain(Score):
-    """The base class of scores that compute all n x m scores, then softmax and weighted sum."""
-
-    @final
-    def attend(
-        self,
-        query: Tensor,
-        memory: Memory,
-        *,
-        gain: Tensor | None = None,
-        dropout: float = 0.0,
-        need_weights: bool = False,
-    ) -> Weighed:
-        scores = self.scores(query, memory.key, gain)
-        return dense.attend(scores, memory, dropout=dropout, need_weights=need_weights)
+    def prepare_once(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return query, key
 
 
 @final
-class Dot(_Product):
+class Dot(_Unprepared):
     """The score kᵀq. It has no parameters, and needs queries and keys of one size.
 
     Example:
@@ -171,15 +95,12 @@ class Dot(_Product):
         Luong, Pham & Manning (2015), eq. 8, dot.
     """
 
-    def prepare(self, memory: Memory) -> Memory:
-        return memory
-
-    def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        return query, key
+    def compare(self, query: Tensor, memory: Memory) -> Comparison:
+        return _dot(query, memory, 1.0)
 
 
 @final
-class ScaledDot(_Product):
+class ScaledDot(_Unprepared):
     """The score scale · kᵀq. It has no parameters, and needs queries and keys of one size.
 
     Args:
@@ -197,18 +118,15 @@ class ScaledDot(_Product):
         super().__init__()
         self.scale = scale
 
-    def prepare(self, memory: Memory) -> Memory:
-        return memory
-
-    def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        return query, key
+    def compare(self, query: Tensor, memory: Memory) -> Comparison:
+        return _dot(query, memory, _formulas.default_scale(memory.key, self.scale))
 
     def extra_repr(self) -> str:
         return f"scale={self.scale}"
 
 
 @final
-class General(_Product):
+class General(Score):
     """The score kᵀWq, bilinear in query and key.
 
     Prepared keys are Wᵀk, so that a decoder step has nothing to project.
@@ -241,10 +159,13 @@ class General(_Product):
         _check.width("key", memory.key, self.weight.shape[0], "the key_size of this General,")
         return memory._replace(key=memory.key @ _parameter.like("key", memory.key, self.weight))
 
-    def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    def prepare_once(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         _check.width("query", query, self.weight.shape[1], "the query_size of this General,")
         _check.width("key", key, self.weight.shape[0], "the key_size of this General,")
         return _formulas.project_general(query, key, _parameter.like("query", query, self.weight))
+
+    def compare(self, query: Tensor, memory: Memory) -> Comparison:
+        return _dot(query, memory, 1.0)
 
     def extra_repr(self) -> str:
         return f"query_size={self.weight.shape[1]}, key_size={self.weight.shape[0]}"
@@ -309,53 +230,20 @@ class Concat(Score):
         self.bias = nn.Parameter(torch.zeros(hidden_size)) if bias else None
 
     def prepare(self, memory: Memory) -> Memory:
-        _, key = self.pair(memory.key, memory.key)
+        _, key = self.prepare_once(memory.key, memory.key)
         return additive.prepare(memory._replace(key=key), self.backend)
 
-    def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    def prepare_once(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         _check.width("key", key, self.key_size, "the key_size of this Concat,")
         if self.simplified:
             return query, key
         return query, key @ _parameter.like("key", key, self.weight[:, self.query_size :]).mT
 
-    def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
-        v = _times(self.v, gain)
-        return additive.scores(self._project(query), prepared, v, backend=self.backend)
-
-    def window_scores(
-        self, query: Tensor, memory: Memory, key_positions: Tensor, gain: Tensor | None = None
-    ) -> Tensor:
-        return additive.windowed_scores(
-            self._project(query),
-            memory.key,
-            _times(self.v, gain),
-            key_positions,
-            backend=self.backend,
-            terms=known(memory).key_terms,
-        )
-
-    def attend(
-        self,
-        query: Tensor,
-        memory: Memory,
-        *,
-        gain: Tensor | None = None,
-        dropout: float = 0.0,
-        need_weights: bool = False,
-    ) -> Weighed:
-        return additive.attend(
-            self._project(query),
-            memory,
-            _times(self.v, gain),
-            backend=self.backend,
-            dropout=dropout,
-            need_weights=need_weights,
-        )
-
-    def _project(self, query: Tensor) -> Tensor:
+    def compare(self, query: Tensor, memory: Memory) -> Comparison:
         _check.width("query", query, self.query_size, "the query_size of this Concat,")
         weight = _parameter.like("query", query, self.weight[:, : self.query_size])
-        return nn.functional.linear(query, weight, self.bias)
+        query = nn.functional.linear(query, weight, self.bias)
+        return AdditiveComparison(query, memory, self.v, self.backend)
 
     def extra_repr(self) -> str:
         return (
@@ -366,7 +254,7 @@ class Concat(Score):
 
 
 @final
-class Location(_Plain):
+class Location(_Unprepared):
     """The score (W q)_j at key position j, which does not look at the keys.
 
     Args:
@@ -393,27 +281,8 @@ class Location(_Plain):
         self.max_length = _check.size("max_length", max_length)
         self.weight = _parameter.uniform(max_length, query_size)
 
-    def prepare(self, memory: Memory) -> Memory:
-        return memory
-
-    def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        return query, key
-
-    def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
-        weight = _parameter.like("query", query, self.weight)
-        return _formulas.location(_times(query, gain), weight, prepared.shape[-2])
-
-    def window_scores(
-        self, query: Tensor, memory: Memory, key_positions: Tensor, gain: Tensor | None = None
-    ) -> Tensor:
-        weight = _parameter.like("query", query, self.weight)
-        m, known = memory.key.shape[-2], weight.shape[0]
-        if torch.compiler.is_compiling() or known < m:  # a row for every position
-            weight = nn.functional.pad(weight, (0, 0, 0, m))
-        scores = windowed.dots(
-            dense.upcast(_times(query, gain)), dense.upcast(weight), key_positions
-        )
-        return torch.where(key_positions < known, scores, float("-inf"))
+    def compare(self, query: Tensor, memory: Memory) -> Comparison:
+        return LocationComparison(query, memory, _parameter.like("query", query, self.weight))
 
     def extra_repr(self) -> str:
         return f"query_size={self.weight.shape[1]}, max_length={self.max_length}"
@@ -448,72 +317,33 @@ class Scaled(Score):
     def prepare(self, memory: Memory) -> Memory:
         return self.score.prepare(memory)
 
-    def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        return self.score.pair(query, key)
+    def prepare_once(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return self.score.prepare_once(query, key)
 
-    def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
-        return self.score.scores(query, prepared, self._times(query, gain))
-
-    def window_scores(
-        self, query: Tensor, memory: Memory, key_positions: Tensor, gain: Tensor | None = None
-    ) -> Tensor:
-        return self.score.window_scores(query, memory, key_positions, self._times(query, gain))
-
-    def attend(
-        self,
-        query: Tensor,
-        memory: Memory,
-        *,
-        gain: Tensor | None = None,
-        dropout: float = 0.0,
-        need_weights: bool = False,
-    ) -> Weighed:
-        return self.score.attend(
-            query,
-            memory,
-            gain=self._times(query, gain),
-            dropout=dropout,
-            need_weights=need_weights,
-        )
-
-    def _times(self, query: Tensor, gain: Tensor | None) -> Tensor:
-        """The product of both gains."""
-        return _times(_parameter.like("query", query, self.gain), gain)
+    def compare(self, query: Tensor, memory: Memory) -> Comparison:
+        gain = _parameter.like("query", query, self.gain)
+        return self.score.compare(query, memory).times(gain)
 
 
 @final
-class _Function(_Plain):
+class _Function(_Unprepared):
     """The score of any function of (query, key) that returns scores (*batch, n, m)."""
 
     def __init__(self, function: ScoreFunction) -> None:
         super().__init__()
         self.function = function
 
-    def prepare(self, memory: Memory) -> Memory:
-        return memory
-
-    def pair(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        return query, key
-
-    def scores(self, query: Tensor, prepared: Tensor, gain: Tensor | None = None) -> Tensor:
-        scores = self.function(query, prepared)
-        batch = torch.broadcast_shapes(query.shape[:-2], prepared.shape[:-2])
-        expected = (*batch, query.shape[-2], prepared.shape[-2])
+    def compare(self, query: Tensor, memory: Memory) -> Comparison:
+        key = memory.key
+        scores = self.function(query, key)
+        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+        expected = (*batch, query.shape[-2], key.shape[-2])
         if not isinstance(scores, Tensor) or tuple(scores.shape) != expected:
             got = _check.shape(scores) if isinstance(scores, Tensor) else type(scores).__name__
             raise ValueError(
                 f"score: expected scores of shape (*batch, n, m) = {expected}, got {got}"
             )
-        return _times(dense.upcast(scores), gain)
-
-    def window_scores(
-        self, query: Tensor, memory: Memory, key_positions: Tensor, gain: Tensor | None = None
-    ) -> Tensor:
-        """Pick from the scores of all pairs: a plain function gives nothing less."""
-        scores = self.scores(query, memory.key, gain)
-        batch = torch.broadcast_shapes(scores.shape[:-2], key_positions.shape[:-2])
-        scores, key_positions = (x.expand(*batch, *x.shape[-2:]) for x in (scores, key_positions))
-        return scores.gather(-1, key_positions)
+        return GivenScores(dense.upcast(scores), memory)
 
 
 def as_score(score: Score | ScoreFunction) -> Score:
@@ -525,8 +355,6 @@ def as_score(score: Score | ScoreFunction) -> Score:
     return _Function(score)
 
 
-def _times(x: Tensor, gain: Tensor | None) -> Tensor:
-    """Return x · gain, in float32 for half types."""
-    if gain is None:
-        return x
-    return dense.upcast(x) * gain
+def _dot(query: Tensor, memory: Memory, scale: float) -> DotComparison:
+    _formulas.same_width(query, memory.key)
+    return DotComparison(query, memory, scale)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from luong import _check
+from luong._comparison import Comparison
 from luong._mask import fill, positions
 from luong._memory import Memory, masked
-from luong._score import Score
 from luong._window import Gaussian, KeyRange, Window
 from luong.kernels import dense
 from luong.kernels.windowed import sums
@@ -64,18 +64,16 @@ def place(
     return fill(query, empty), masked(memory, mask, empty), None
 
 
-def attend_window(
-    score: Score, query: Tensor, memory: Memory, keys: WindowedKeys, *, dropout: float
-) -> AttendedWindow:
+def attend_window(comparison: Comparison, keys: WindowedKeys, *, dropout: float) -> AttendedWindow:
     """Return the context, and the weights of the windowed keys only."""
-    scores = score.window_scores(query, memory, keys.key_positions)
+    scores = comparison.window_scores(keys.key_positions)
     gaussian = keys.gaussian
     if gaussian is not None and gaussian.renormalize:
         scores = scores + gaussian.log(keys.key_positions)
     weights = dense.softmax(scores, keys.live, keys.empty)
     if gaussian is not None and not gaussian.renormalize:
         weights = weights * torch.where(keys.live, gaussian.log(keys.key_positions).exp(), 0)
-    value = memory.value
+    value = comparison.memory.value
     context = sums(dense.drop(weights, dropout), dense.upcast(value), keys.key_positions)
     return AttendedWindow(context.to(value.dtype), weights.to(value.dtype), keys.start)
 

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from luong import _check, _functions
+from luong._attention import attention as _attention
 
 
 def softmax(X: Tensor) -> Tensor:
@@ -85,7 +86,7 @@ def attention(Q: Tensor, K: Tensor, V: Tensor, f: Callable[[Tensor, Tensor], Ten
     """
     if not callable(f):
         raise TypeError(f"f: expected a function of (Q, K), got {type(f).__name__}")
-    return _functions.attention(
+    return _attention(
         *_rows(Q=Q, K=K, V=V), score=lambda query, key: f(query.mT, key.mT).mT
     ).context.mT
 

@@ -1,4 +1,4 @@
-"""Softmax over given scores, and the weighted sum: the path that every score can take."""
+"""Attention from scores that are given: the way that every score can take."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from luong import _check
 from luong._mask import fill
-from luong._memory import Memory, known
+from luong._memory import Attended, Memory, known
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -22,7 +22,7 @@ def upcast(x: Tensor) -> Tensor:
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
-    """left @ right; for half types with inputs and sums in float32, also under autocast."""
+    """Return left @ right; half types in float32, inputs and sums, also under autocast."""
     if left.dtype not in HALF and right.dtype not in HALF:
         return left @ right
     with uncast(left):
@@ -30,32 +30,30 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def uncast(x: Tensor) -> AbstractContextManager[Any]:
-    """No autocast, for operations on tensors like x."""
+    """Switch autocast off for operations on tensors like x."""
     off = _check.autocast(x)
     return torch.autocast(x.device.type, enabled=False) if off else nullcontext()
 
 
-def attend(
-    scores: Tensor, memory: Memory, *, dropout: float, need_weights: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Context and, if asked for, weights (before dropout), from scores (*batch, n, m).
+def attention(scores: Tensor, memory: Memory, *, dropout: float, need_weights: bool) -> Attended:
+    """Return softmax(scores) value, from scores (*batch, n, m) in float32 at least.
 
-    Scores, and so the softmax, are in float32 at least. A row with nothing to attend becomes zeros.
+    Weights are those before dropout. A query with nothing to attend gets zeros.
     """
     value = memory.value
     weights = softmax(scores, memory.mask, known(memory).empty)
     context = product(drop(weights, dropout), value).to(value.dtype)
     if not need_weights:
-        return context, None
+        return Attended(context, None)
     weights = weights.expand(*context.shape[:-1], weights.shape[-1])  # value may have more batch
-    return context, weights.to(value.dtype)
+    return Attended(context, weights.to(value.dtype))
 
 
 def softmax(scores: Tensor, mask: Tensor | None, empty: Tensor | None) -> Tensor:
-    """Over the last dimension, where `mask` is True; zeros in rows that are empty."""
+    """Return the softmax over the keys where `mask` is True, and zeros in rows that are empty."""
     if mask is not None:
         scores = torch.where(mask, scores, float("-inf"))
-    scores = fill(scores, empty)  # a row of -inf alone would give NaN
+    scores = fill(scores, empty)  # a row of nothing but -inf would give NaN
     return fill(torch.softmax(scores, -1), empty)
 
 

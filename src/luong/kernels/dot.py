@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from luong._mask import fill
-from luong._memory import Memory, known
+from luong._memory import Attended, Memory, known
 from luong.kernels import dense
 from luong.kernels.batch import flatten
 from luong.kernels.dispatch import forward_mode, plain_backward
@@ -18,7 +18,7 @@ _SMALL = 1 << 20  # elements of n x m x d
 
 
 def scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """scale · query keyᵀ, (*batch, n, m); in float32 for half types."""
+    """Return scale · query keyᵀ (*batch, n, m), in float32 for half types."""
     if scale == 1.0:
         return dense.product(query, key.mT)
     if key.shape[-2] < query.shape[-1]:  # the smaller array takes the multiplication
@@ -28,10 +28,10 @@ def scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
     return dense.product(query * scale, key.mT)
 
 
-def attend(
+def attention(
     query: Tensor, memory: Memory, *, scale: float, dropout: float, need_weights: bool
-) -> tuple[Tensor, Tensor | None]:
-    """softmax(scale · query keyᵀ) value."""
+) -> Attended:
+    """Return softmax(scale · query keyᵀ) value."""
     key, value, mask, empty = memory.key, memory.value, memory.mask, known(memory).empty
     if (
         need_weights
@@ -41,12 +41,12 @@ def attend(
         or 0 in (query.numel(), key.numel(), value.numel())
     ):
         logits = scores(query, key, scale)
-        return dense.attend(logits, memory, dropout=dropout, need_weights=need_weights)
+        return dense.attention(logits, memory, dropout=dropout, need_weights=need_weights)
     if mask is not None and empty is not None:
         mask = mask | empty  # an empty row may attend to anything: it is zeroed below
     batch, tensors = flatten(query, key, value, mask)
-    context = _attend(*tensors, scale=scale)
-    return fill(context.reshape(*batch, *context.shape[-2:]), empty), None
+    context = _context(*tensors, scale=scale)
+    return Attended(fill(context.reshape(*batch, *context.shape[-2:]), empty), None)
 
 
 def _learns_in_a_graph(query: Tensor, key: Tensor, value: Tensor) -> bool:
@@ -75,7 +75,7 @@ def _fused_is_better(query: Tensor, value: Tensor) -> bool:
     return n * m > n * d_k + m * d_v
 
 
-def _attend(
+def _context(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, scale: float
 ) -> Tensor:
     """Context (b, n, d_v) of query (b, n, d_k), key (b, m, d_k), value (b, m, d_v).
@@ -95,11 +95,11 @@ def _attend(
     elif not fused and _plain_is_better(query, key, value):
         context, _ = _products(query, key, value, mask, scale)
     else:
-        context, _ = _Attend.apply(query, key, value, mask, scale, fused)  # type: ignore[no-untyped-call]
+        context, _ = _Context.apply(query, key, value, mask, scale, fused)  # type: ignore[no-untyped-call]
     return context[..., :d_v] if fused and d_v < d_k else context
 
 
-class _Attend(torch.autograd.Function):
+class _Context(torch.autograd.Function):
     """softmax(scale · query keyᵀ) value with two derivatives, which PyTorch's fused kernel lacks.
 
     Where a graph of the backward pass is wanted, that pass is the plain formula; where not (the
@@ -143,7 +143,7 @@ class _Attend(torch.autograd.Function):
         tensors = [
             x if x is None else flat(x, dim) for x, dim in zip(inputs[:4], in_dims[:4], strict=True)
         ]
-        outputs = _Attend.apply(*tensors, *inputs[4:])  # type: ignore[no-untyped-call]
+        outputs = _Context.apply(*tensors, *inputs[4:])  # type: ignore[no-untyped-call]
         return tuple(x.unflatten(0, (info.batch_size, -1)) for x in outputs), (0, 0)
 
 

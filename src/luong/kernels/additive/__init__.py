@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from luong import _check
-from luong._memory import Memory, known, remember
+from luong._memory import Attended, Memory, known, remember
 from luong.kernels import dense
 from luong.kernels.additive import blocks, plain, windowed
 from luong.kernels.batch import flatten
@@ -107,7 +107,7 @@ def windowed_scores(
     return found.reshape(*batch, n, found.shape[-1])
 
 
-def attend(
+def attention(
     query: Tensor,
     memory: Memory,
     v: Tensor,
@@ -115,11 +115,11 @@ def attend(
     backend: str | None,
     dropout: float,
     need_weights: bool,
-) -> tuple[Tensor, Tensor | None]:
-    """softmax(v · tanh(query + key)) value, and the weights if asked for."""
+) -> Attended:
+    """Return softmax(v · tanh(query + key)) value, and the weights if asked for."""
     if _check.autocast(query):
         with torch.autocast(query.device.type, enabled=False):
-            return attend(
+            return attention(
                 query, memory, v, backend=backend, dropout=dropout, need_weights=need_weights
             )
     found, mask, dtype = known(memory), memory.mask, memory.value.dtype
@@ -134,11 +134,11 @@ def attend(
             terms=found.key_terms,
             steps=found.step_gradients,
         )
-        return dense.attend(logits, memory, dropout=dropout, need_weights=need_weights)
+        return dense.attention(logits, memory, dropout=dropout, need_weights=need_weights)
     query, v = dense.upcast(query), dense.upcast(v)
     chosen = choose("additive", backend, _given(query, key, value, v, mask))
     if chosen == "reference" or 0 in (query.numel(), key.numel(), value.numel()):
-        return plain.attend(query, key, value, v, mask).to(dtype), None
+        return Attended(plain.attend(query, key, value, v, mask).to(dtype), None)
     batch, (query, key, value, mask) = flatten(query, key, value, mask)
     if chosen == "numba":
         from luong.kernels.additive import operators
@@ -147,7 +147,7 @@ def attend(
         context = operators.attend(query, key, value, v, mask, *of_keys)
     else:
         context = blocks.attend(query, key, value, v, mask)
-    return context.reshape(*batch, *context.shape[-2:]).to(dtype), None
+    return Attended(context.reshape(*batch, *context.shape[-2:]).to(dtype), None)
 
 
 def _known(

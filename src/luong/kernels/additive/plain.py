@@ -21,7 +21,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, v: Tensor, mask: Tensor | 
 
 def weigh(scores: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """Return the softmax of scores, times the values."""
-    return dense.attend(scores, Memory(value, value, mask), dropout=0.0, need_weights=False)[0]
+    return dense.attention(scores, Memory(value, value, mask), dropout=0.0, need_weights=False)[0]
 
 
 def derivative(
