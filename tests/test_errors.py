@@ -294,6 +294,11 @@ PARAMETERS = {
         ValueError,
         "length: expected .* got -1",
     ),
+    "location length that is a bool": (
+        lambda: luong.location_score(QUERY, TABLE, length=True),
+        ValueError,
+        "^length: expected a whole number, 0 or more, got True$",
+    ),
     "score width": (
         lambda: luong.dot_score(QUERY, zeros(3, 7, 13)),
         ValueError,
@@ -494,7 +499,7 @@ MODULES = {
     f"{name}={value}": (
         lambda make=make, value=value: make(value),
         ValueError,
-        f"{name}: expected a positive whole number, got {value}$",
+        f"{name}: expected a whole number, 1 or more, got {value}$",
     )
     for name, make in {
         "query_size": lambda size: luong.General(size, 2),
@@ -504,7 +509,7 @@ MODULES = {
         "context_size": lambda size: luong.AttentionalState(size, 2, 2),
         "output_size": lambda size: luong.AttentionalState(2, 2, size),
     }.items()
-    for value in (0, -1, 2.5)
+    for value in (0, -1, 2.5, True)
 }
 
 COLUMNS = {
@@ -665,12 +670,12 @@ LOCAL = {
     "local-p query_size": (
         lambda: luong.LocalPredictive(0, 3, 2),
         ValueError,
-        "^query_size: expected a positive whole number, got 0$",
+        "^query_size: expected a whole number, 1 or more, got 0$",
     ),
     "local-p hidden_size": (
         lambda: luong.LocalPredictive(11, -3, 2),
         ValueError,
-        "^hidden_size: expected a positive whole number, got -3$",
+        "^hidden_size: expected a whole number, 1 or more, got -3$",
     ),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -11,12 +11,12 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def shape(tensor: Tensor) -> str:
-    """The shape as people write it: `(2, 3)`."""
+    """Return the shape as people write it: `(2, 3)`."""
     return str(tuple(tensor.shape))
 
 
 def floating(**tensors: Tensor) -> list[Tensor]:
-    """The tensors, checked to share one floating dtype and one device.
+    """Return the tensors, checked to share one floating dtype and one device.
 
     Under autocast they are cast first, as `scaled_dot_product_attention` casts its inputs:
     all but float64 to autocast's dtype.
@@ -49,12 +49,15 @@ def floating(**tensors: Tensor) -> list[Tensor]:
 
 
 def autocast(tensor: Tensor) -> bool:
-    """Whether operations on tensors like this one are cast; "meta" is no type of torch.autocast."""
+    """Return whether autocast casts the operations on tensors like this one.
+
+    "meta" is no device type of torch.autocast.
+    """
     return tensor.device.type != "meta" and torch.is_autocast_enabled(tensor.device.type)
 
 
 def rows(name: str, tensor: Tensor, dimensions: str) -> None:
-    """`tensor` has at least two dimensions, spelt out in `dimensions`."""
+    """Check that `tensor` has two dimensions or more, which `dimensions` spells out."""
     if tensor.ndim < 2:
         raise ValueError(
             f"{name}: expected at least 2 dimensions, {dimensions}, got shape {shape(tensor)}"
@@ -62,7 +65,7 @@ def rows(name: str, tensor: Tensor, dimensions: str) -> None:
 
 
 def width(name: str, tensor: Tensor, size: int, reason: str) -> None:
-    """The last dimension of `tensor` is `size`; `reason` ends with a comma."""
+    """Check that the last dimension of `tensor` is `size`; `reason` ends with a comma."""
     if tensor.shape[-1] != size:
         raise ValueError(
             f"{name}: expected size {size} in the last dimension, {reason} "
@@ -71,24 +74,24 @@ def width(name: str, tensor: Tensor, size: int, reason: str) -> None:
 
 
 def dimensions(name: str, tensor: Tensor, count: int, symbols: str) -> None:
-    """`tensor` has exactly `count` dimensions, which `symbols` spells out."""
+    """Check that `tensor` has exactly `count` dimensions, which `symbols` spells out."""
     if tensor.ndim != count:
         raise ValueError(f"{name}: expected shape {symbols}, got {shape(tensor)}")
 
 
 def parameter(name: str, tensor: Tensor, expected: tuple[int, ...], symbols: str) -> None:
-    """`tensor` has exactly the shape `expected`, which `symbols` spells out."""
+    """Check that `tensor` has exactly the shape `expected`, which `symbols` spells out."""
     if tuple(tensor.shape) != expected:
         raise ValueError(f"{name}: expected shape {symbols} = {expected}, got {shape(tensor)}")
 
 
 def batch(**tensors: Tensor) -> torch.Size:
-    """The common batch shape: all dimensions but the last two, broadcast."""
+    """Return the common batch shape: all dimensions but the last two, broadcast."""
     common, *rest = (tensor.shape[:-2] for tensor in tensors.values())
     for name, other in zip(list(tensors)[1:], rest, strict=True):
         if other == common:
             continue
-        if not broadcasts(other, common):
+        if not broadcast_together(other, common):
             raise ValueError(
                 f"{name}: batch dimensions {tuple(other)} do not broadcast with {tuple(common)}"
             )
@@ -96,28 +99,27 @@ def batch(**tensors: Tensor) -> torch.Size:
     return common
 
 
-def broadcasts(left: Iterable[int], right: Iterable[int]) -> bool:
-    """Whether two shapes broadcast with each other."""
-    pairs = zip(reversed(tuple(left)), reversed(tuple(right)), strict=False)
+def broadcast_together(left: Sequence[int], right: Sequence[int]) -> bool:
+    """Return whether two shapes broadcast with each other."""
+    pairs = zip(reversed(left), reversed(right), strict=False)
     return all(a == b or a == 1 or b == 1 for a, b in pairs)
 
 
+def broadcasts_to(shape: Sequence[int], expected: Sequence[int]) -> bool:
+    """Return whether `shape` broadcasts to `expected`, which itself stays as it is."""
+    pairs = zip(reversed(shape), reversed(expected), strict=False)
+    return len(shape) <= len(expected) and all(have in (1, want) for have, want in pairs)
+
+
 def probability(name: str, value: float) -> float:
-    """`value`, checked to lie in [0, 1)."""
+    """Return `value`, checked to lie in [0, 1)."""
     if not isinstance(value, (int, float)) or not 0.0 <= value < 1.0:
         raise ValueError(f"{name}: expected a probability in [0, 1), got {value!r}")
     return value
 
 
-def size(name: str, value: int) -> int:
-    """`value`, checked to be a positive whole number."""
-    if not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name}: expected a positive whole number, got {value!r}")
-    return value
-
-
-def whole(name: str, value: int, least: int) -> int:
-    """`value`, checked to be a whole number, `least` or more."""
+def integer(name: str, value: int, least: int) -> int:
+    """Return `value`, checked to be a whole number, `least` or more."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name}: expected a whole number, {least} or more, got {value!r}")
     return value

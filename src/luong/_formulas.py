@@ -1,4 +1,4 @@
-"""Score functions on tensors: how much each query has to do with each key.
+"""Score functions on tensors: how well each key matches each query.
 
 Equation and footnote numbers are those of Luong, Pham & Manning (2015), arXiv:1508.04025.
 """
@@ -198,17 +198,18 @@ def location_score(query: Tensor, weight: Tensor, *, length: int) -> Tensor:
     """
     query, weight = _check.floating(query=query, weight=weight)
     _check.rows("query", query, "(*batch, n, d_q)")
-    if not isinstance(length, int) or length < 0:
-        raise ValueError(f"length: expected a whole number, 0 or more, got {length!r}")
+    _check.integer("length", length, 0)
     return location(query, weight, length).to(query.dtype)
 
 
-# What functions and modules share
+# Steps that the functions and the modules share
 
 
 def project_general(query: Tensor, key: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """(Wq, k) or (q, Wᵀk): W on the side that has fewer rows (compiled, where that would be a guard
-    on sizes, on the query)."""
+    """Return (Wq, k) or (q, Wᵀk), with W on the side that has fewer rows.
+
+    In compiled code it is on the query: a choice would be a guard on sizes there.
+    """
     expected = (key.shape[-1], query.shape[-1])
     _check.parameter("weight", weight, expected, "(d_k, d_q)")
     if torch.compiler.is_compiling() or query.shape[-2] <= key.shape[-2]:
@@ -224,7 +225,7 @@ def project_concat(
     bias: Tensor | None,
     simplified: bool,
 ) -> tuple[Tensor, Tensor]:
-    """W [q; k] + bias = (W_q q + bias) + W_k k: the two parts."""
+    """Return the two parts of W [q; k] + bias: W_q q + bias, and W_k k."""
     _check.dimensions("v", v, 1, "(d_a,)")
     d_a, d_q, d_k = v.shape[-1], query.shape[-1], key.shape[-1]
     if simplified:
@@ -239,14 +240,14 @@ def project_concat(
 
 
 def check_additive(query: Tensor, key: Tensor, v: Tensor) -> None:
-    """Projected queries and keys have the size of v."""
+    """Check that projected queries and keys have the size of v."""
     _check.dimensions("v", v, 1, "(d_a,)")
     _check.width("query", query, v.shape[0], "the size of v,")
     _check.width("key", key, v.shape[0], "the size of v,")
 
 
 def check_table(weight: Tensor) -> None:
-    """The W of location has a row for one position at least."""
+    """Check that the W of location has a row for one position at least."""
     if weight.ndim != 2 or weight.shape[0] == 0:
         raise ValueError(
             f"weight: expected shape (m_max, d_q), m_max at least 1, got {_check.shape(weight)}"
@@ -254,7 +255,7 @@ def check_table(weight: Tensor) -> None:
 
 
 def default_scale(key: Tensor, scale: float | None) -> float:
-    """`scale`, or 1/√d_k."""
+    """Return `scale`, or 1/√d_k for None."""
     if scale is not None:
         if not isinstance(scale, (int, float)):
             raise TypeError(f"scale: expected a number or None, got {type(scale).__name__}")
@@ -263,12 +264,12 @@ def default_scale(key: Tensor, scale: float | None) -> float:
 
 
 def same_width(query: Tensor, key: Tensor) -> None:
-    """A dot product needs d_q == d_k."""
+    """Check that d_q is d_k, as a dot product needs."""
     _check.width("key", key, query.shape[-1], "like query,")
 
 
 def check_pair(*, query: Tensor, key: Tensor, **more: Tensor) -> list[Tensor]:
-    """The tensors, checked to be what a score function takes."""
+    """Return the tensors, checked to be what a score function takes."""
     tensors = _check.floating(query=query, key=key, **more)
     _check.rows("query", query, "(*batch, n, d_q)")
     _check.rows("key", key, "(*batch, m, d_k)")
@@ -277,7 +278,7 @@ def check_pair(*, query: Tensor, key: Tensor, **more: Tensor) -> list[Tensor]:
 
 
 def location(query: Tensor, weight: Tensor, length: int) -> Tensor:
-    """The first `length` positions' scores, -inf past the end of the table."""
+    """Return the scores of the first `length` positions, -inf from the last row of W on."""
     check_table(weight)
     _check.width("query", query, weight.shape[1], "the d_q of weight,")
     index = positions(length, query.device)

@@ -56,7 +56,7 @@ def prepare(
 
 
 def current(memory: Memory, *learning: Tensor) -> Memory:
-    """`memory`, or one prepared again where a part was replaced, or changed in place.
+    """Return `memory`, or one prepared again where a part was replaced or changed in place.
 
     Where gradients of `learning` are taken, a change in place is an error, as it is for tensors
     that PyTorch saves.
@@ -73,7 +73,7 @@ def current(memory: Memory, *learning: Tensor) -> Memory:
 
 
 def _changed(found: Prepared, learning: Sequence[Tensor]) -> bool:
-    """Whether a part of a memory was changed in place."""
+    """Return whether a part of a memory was changed in place; raise where gradients are taken."""
     if torch.compiler.is_compiling():
         return False
     changed = found.changed()
@@ -93,31 +93,31 @@ def _used(mask: Tensor) -> Tensor:
 
 
 def _clean(used: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Zeros in all positions that no query may attend."""
+    """Return key and value with zeros at the positions that no query may attend to."""
     clean = torch.where(used, key, 0)
     return clean, clean if value is key else torch.where(used, value, 0)
 
 
 def fill(rows: Tensor, empty: Tensor | None) -> Tensor:
-    """Queries, or their results, with zeros where there is nothing to attend."""
+    """Return queries, or their results, with zeros where a query may attend to nothing."""
     return rows if empty is None else torch.where(empty, 0, rows)
 
 
 def positions(m: int, device: torch.device) -> Tensor:
-    """0, 1, ..., m - 1."""
+    """Return the positions 0, 1, ..., m - 1."""
     return torch.arange(m, device=device)
 
 
 def surely(condition: Tensor) -> bool:
-    """Whether all of `condition` is known to hold."""
+    """Return whether all of `condition` is known to hold."""
     return _values(condition.all()) == [True]
 
 
 def _values(tensor: Tensor) -> list[int] | None:
-    """The values of a tensor, None where they cannot be had at once.
+    """Return the values of a tensor, or None where they cannot be had without waiting.
 
-    That is: while operations are compiled, exported or recorded, under vmap, and on an accelerator,
-    for which one would have to wait.
+    None comes back while operations are compiled, exported or recorded, under vmap, and for tensors
+    on an accelerator.
     """
     if torch.compiler.is_compiling() or tensor.device.type != "cpu":
         return None
@@ -149,7 +149,7 @@ def _check_mask(
             f"mask: expected {len(expected)} dimensions, {_spelt(batch, queries, m)}, "
             f"got shape {_check.shape(mask)}{hint}"
         )
-    if any(have not in (1, want) for have, want in zip(mask.shape, expected, strict=True)):
+    if not _check.broadcasts_to(mask.shape, expected):
         raise ValueError(
             f"mask: expected a shape that broadcasts to {_spelt(batch, queries, m)}, "
             f"got {_check.shape(mask)}"
@@ -162,16 +162,13 @@ def _spelt(batch: torch.Size, queries: int | None, m: int) -> str:
 
 
 def _check_lengths(lengths: Tensor, batch: torch.Size, m: int, device: torch.device) -> int:
-    """The shortest length, 0 where values cannot be looked at."""
+    """Check `lengths`, and return the shortest; 0 where their values cannot be looked at."""
     if not isinstance(lengths, Tensor) or lengths.dtype not in _INTEGERS:
         got = lengths.dtype if isinstance(lengths, Tensor) else type(lengths).__name__
         raise TypeError(f"lengths: expected an integer tensor, got {got}")
     if lengths.device != device:
         raise ValueError(f"lengths: expected device {device} like key, got {lengths.device}")
-    if lengths.ndim > len(batch) or not all(
-        have in (1, want)
-        for have, want in zip(reversed(lengths.shape), reversed(batch), strict=False)
-    ):
+    if not _check.broadcasts_to(lengths.shape, batch):
         raise ValueError(
             f"lengths: expected a shape that broadcasts to the batch {tuple(batch)}, "
             f"got {_check.shape(lengths)}"

@@ -255,8 +255,10 @@ class AttentionalState(nn.Module):
 
     def __init__(self, context_size: int, query_size: int, output_size: int) -> None:
         super().__init__()
-        width = _check.size("context_size", context_size) + _check.size("query_size", query_size)
-        _check.size("output_size", output_size)
+        width = _check.integer("context_size", context_size, 1) + _check.integer(
+            "query_size", query_size, 1
+        )
+        _check.integer("output_size", output_size, 1)
         self.context_size, self.query_size = context_size, query_size
         self.weight = _parameter.uniform(output_size, width)
 

@@ -151,8 +151,8 @@ class General(Score):
 
     def __init__(self, query_size: int, key_size: int) -> None:
         super().__init__()
-        _check.size("query_size", query_size)
-        _check.size("key_size", key_size)
+        _check.integer("query_size", query_size, 1)
+        _check.integer("key_size", key_size, 1)
         self.weight = _parameter.uniform(key_size, query_size)
 
     def prepare(self, memory: Memory) -> Memory:
@@ -215,9 +215,9 @@ class Concat(Score):
         backend: str | None = None,
     ) -> None:
         super().__init__()
-        _check.size("query_size", query_size)
-        _check.size("key_size", key_size)
-        _check.size("hidden_size", hidden_size)
+        _check.integer("query_size", query_size, 1)
+        _check.integer("key_size", key_size, 1)
+        _check.integer("hidden_size", hidden_size, 1)
         if simplified and key_size != hidden_size:
             raise ValueError(
                 f"key_size: expected hidden_size = {hidden_size} with simplified=True, "
@@ -277,8 +277,8 @@ class Location(_Unprepared):
 
     def __init__(self, query_size: int, max_length: int) -> None:
         super().__init__()
-        _check.size("query_size", query_size)
-        self.max_length = _check.size("max_length", max_length)
+        _check.integer("query_size", query_size, 1)
+        self.max_length = _check.integer("max_length", max_length, 1)
         self.weight = _parameter.uniform(max_length, query_size)
 
     def compare(self, query: Tensor, memory: Memory) -> Comparison:

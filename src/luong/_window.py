@@ -93,7 +93,7 @@ class LocalMonotonic(Window):
 
     def __init__(self, half_width: int) -> None:
         super().__init__()
-        self.half_width = _check.whole("half_width", half_width, 0)
+        self.half_width = _check.integer("half_width", half_width, 0)
 
     def key_range(self, query: Tensor, position: Tensor, length: Tensor | int) -> KeyRange:
         return _around(_at_most(position, length), self.half_width, length)
@@ -142,9 +142,9 @@ class LocalPredictive(Window):
         self, query_size: int, hidden_size: int, half_width: int, renormalize: bool = False
     ) -> None:
         super().__init__()
-        _check.size("query_size", query_size)
-        _check.size("hidden_size", hidden_size)
-        self.half_width = _check.whole("half_width", half_width, 1)
+        _check.integer("query_size", query_size, 1)
+        _check.integer("hidden_size", hidden_size, 1)
+        self.half_width = _check.integer("half_width", half_width, 1)
         self.renormalize = renormalize
         self.weight = _parameter.uniform(hidden_size, query_size)
         self.v = _parameter.uniform(hidden_size)

@@ -129,10 +129,7 @@ def _target_positions(
     if position.device != device:
         raise ValueError(f"position: expected device {device} like query, got {position.device}")
     expected = (*batch, n)
-    if position.ndim > len(expected) or any(
-        have not in (1, want)
-        for have, want in zip(reversed(position.shape), reversed(expected), strict=False)
-    ):
+    if not _check.broadcasts_to(position.shape, expected):
         raise ValueError(
             f"position: expected a shape that broadcasts to (*batch, n) = {expected}, "
             f"got {_check.shape(position)}"

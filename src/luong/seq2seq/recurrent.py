@@ -54,7 +54,7 @@ class Stack(nn.ModuleList):
                 batch_first=True,
                 bidirectional=bidirectional,
             )
-            for i in range(_check.size("layers", count))
+            for i in range(_check.integer("layers", count, 1))
         )
 
     def __iter__(self) -> Iterator[Layer]:
