@@ -17,7 +17,7 @@ from torch import Tensor
 
 from luong._memory import Memory
 from luong.seq2seq import Seq2Seq, greedy
-from luong.seq2seq.model import END, PAD, START, UNKNOWN, State, Step
+from luong.seq2seq.model import END, PAD, START, UNKNOWN, DecoderState, Predicted
 from luong.seq2seq.search import Decoding, Hypothesis, Sampling, decode
 
 KINDS: tuple[dict[str, Any], ...] = (
@@ -170,14 +170,16 @@ class Scripted:
         self.logits = probs.log()
         self.decoder = self
 
-    def encode(self, source: Tensor, lengths: Tensor) -> tuple[Memory, State]:
+    def encode(self, source: Tensor, lengths: Tensor) -> tuple[Memory, DecoderState]:
         memory = torch.zeros(len(lengths), source.shape[1] - 1, 1)
-        return Memory(memory, memory), State((torch.zeros(1, len(lengths), 1, 1),))
+        return Memory(memory, memory), DecoderState((torch.zeros(1, len(lengths), 1, 1),))
 
-    def step(self, previous: Tensor, state: State, memory: Memory, *, need_weights: bool) -> Step:
+    def step(
+        self, previous: Tensor, state: DecoderState, memory: Memory, *, need_weights: bool
+    ) -> Predicted:
         logits = self.logits[state.position].expand(*previous.shape, -1)
         weights = torch.zeros(*previous.shape, memory.key.shape[1])
-        return Step(logits, state._replace(position=state.position + 1), weights)
+        return Predicted(logits, state._replace(position=state.position + 1), weights)
 
 
 @pytest.mark.parametrize(("penalty", "length"), [(0.0, 0), (0.5, 9), (1.0, 9)])

@@ -343,12 +343,6 @@ def test_one_direction_of_the_right_size_needs_no_bridge() -> None:
     assert not list(make(bridge=False).bridge.parameters())
 
 
-def test_what_the_weights_are_about() -> None:
-    assert make("general").aligned == "read"
-    assert make("location").aligned == "predicted"
-    assert make("location", learned_scale=True).aligned == "predicted"
-
-
 @pytest.mark.parametrize(
     ("shape", "message"),
     [

@@ -40,7 +40,7 @@ class Range:
             raise ValueError(f"{name}: expected {self}, got {value}")
 
     def read(self, text: str) -> float:
-        """The number that `text` stands for; ValueError if it is none, or not in the range."""
+        """Return the number that `text` stands for; ValueError for no number of the range."""
         try:
             value = int(text) if self.whole else float(text)
         except ValueError:
@@ -53,7 +53,7 @@ class Range:
         return value
 
 
-# Whatever numbers of these ranges come together, the search of a sentence fits into memory.
+# With any numbers of these ranges the search of a sentence fits into memory.
 RANGES = {
     "beam": Range(1, 1000, whole=True),
     "n_best": Range(1, 1000, whole=True),
@@ -146,7 +146,7 @@ class Decoding:
         top_p: float | None = None,
         seed: int | None = None,
     ) -> Decoding:
-        """The settings as options of a command, or of `Translator.translate`.
+        """Return settings from the options of a command, or of `Translator.translate`.
 
         The beam is at least `n_best`, unless outputs are drawn. Options of sampling are refused
         where `sample` is not set.
@@ -177,14 +177,14 @@ class Decoding:
 
     @property
     def width(self) -> int:
-        """Open hypotheses of a sentence."""
+        """The number of open hypotheses of a sentence."""
         return self.n_best if self.sampling else self.beam
 
     def limit(self, length: int) -> int:
-        """The number of symbols after which an output is cut, for a source of this length.
+        """Return the number of symbols after which an output is cut, for a source of this length.
 
-        It is max_ratio · length + max_extra, but at most so many that the attention weights of all
-        open hypotheses, symbols · length · width numbers, fit into half a gigabyte.
+        It is max_ratio · length + max_extra, but never more than lets the attention weights of
+        all open hypotheses, symbols · length · width numbers, fit into half a gigabyte.
         """
         asked = int(self.max_ratio * length + self.max_extra)
         return min(asked, max(1, _CELLS // (max(1, length) * self.width)))

@@ -1,4 +1,4 @@
-"""Dropout that is quick on the CPU."""
+"""Dropout that is fast on the CPU."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _STEPS = 1 << 16  # an element is dropped by 16 random bits
 
 
 class Dropout(nn.Module):
-    """Zeros with probability p, in training; the rest grows by 1/(1 - p).
+    """Set elements to 0 with probability p in training; the remaining ones grow by 1/(1 - p).
 
-    As `nn.Dropout`, which spends longer on random numbers on the CPU than an LSTM does on its
-    gates. Here p is rounded to 1/65536.
+    It does what `nn.Dropout` does, which takes longer for random numbers on the CPU than an LSTM
+    for its gates. Here p is rounded to 1/65536.
     """
 
     def __init__(self, p: float) -> None:

@@ -38,9 +38,10 @@ class Encoder(nn.Module):
         self.layers = Stack(cell, layers, embedding_size, hidden_size, bidirectional=bidirectional)
 
     def forward(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, list[LayerState]]:
-        """The top layer's states (batch, m + 1, hidden), and each layer's last (batch, hidden).
+        """Return the states (batch, m + 1, hidden) of the top layer, and the last of each layer.
 
         source (batch, m + 1) holds symbols, END and padding; `lengths` (batch,) does not count END.
+        Last states are (batch, hidden).
         """
         order = _reading(lengths, source.shape[1]) if self.reverse else None
         states = self.embedding(source if order is None else source.gather(1, order))
@@ -54,7 +55,10 @@ class Encoder(nn.Module):
 
 
 def _reading(lengths: Tensor, m: int) -> Tensor:
-    """The position read at each step, backwards; END stays last. It is its own inverse."""
+    """Return the position that is read at each step, backwards; END stays last.
+
+    This order is its own inverse.
+    """
     position, end = positions(m, lengths.device), lengths[:, None]
     return torch.where(position < end, end - 1 - position, position)
 
@@ -62,9 +66,10 @@ def _reading(lengths: Tensor, m: int) -> Tensor:
 class Bridge(nn.Module):
     """The decoder's first state from the encoder's last, layers matched from the top.
 
-    As it is from one direction of the decoder's size, as in the paper; else (`learned`) through
-    maps, a layer's own: tanh(W h + b), and W c + b of LSTM cells. `more` layers of the decoder,
-    the lowest, have no counterpart, and start from zeros; other layers of the encoder have no say.
+    A state of one direction, and of the decoder's size, is taken as it is, as in the paper. Others
+    go through a map of their layer (`learned`): tanh(W h + b), and W c + b of LSTM cells. The
+    lowest `more` layers of the decoder have no counterpart and start from zeros; the remaining
+    layers of the encoder are not used.
     """
 
     def __init__(
@@ -86,7 +91,7 @@ class Bridge(nn.Module):
         )
 
     def forward(self, last: list[LayerState]) -> LayerState:
-        """Tensors (layers, batch, hidden_size), from (batch, encoder_size) of each layer."""
+        """Return tensors (layers, batch, hidden_size), from (batch, encoder_size) of each layer."""
         matched = last[len(last) - len(self.layers) :]
         states = [_map(maps, state) for maps, state in zip(self.layers, matched, strict=True)]
         zeros = [tuple(x.new_zeros(x.shape[0], self.hidden_size) for x in last[0])] * self.more

@@ -1,6 +1,6 @@
 """The model of Luong, Pham & Manning (2015), sections 2 and 3.
 
-h_t   = LSTM([y_{t-1}; h~_{t-1}], h_{t-1})    stacked; h~ with input feeding alone
+h_t   = LSTM([y_{t-1}; h~_{t-1}], h_{t-1})    stacked; h~ with input feeding only
 c_t   = Attention(h_t, encoder states)
 h~_t  = tanh(W_c [c_t; h_t])                  (eq. 5)
 p(y_t | y_<t, x) = softmax(W_s h~_t)          (eq. 6)
@@ -9,7 +9,7 @@ p(y_t | y_<t, x) = softmax(W_s h~_t)          (eq. 6)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,8 @@ from luong._modules import Attention
 from luong._score import Concat, Dot, General, Location, Scaled, ScaledDot, Score
 from luong._window import LocalMonotonic, LocalPredictive, Window
 from luong.seq2seq.decoder import Decoder
-from luong.seq2seq.decoder import State as State
-from luong.seq2seq.decoder import Step as Step
+from luong.seq2seq.decoder import DecoderState as DecoderState
+from luong.seq2seq.decoder import Predicted as Predicted
 from luong.seq2seq.encoder import Bridge, Encoder
 from luong.seq2seq.symbols import END as END
 from luong.seq2seq.symbols import PAD as PAD
@@ -46,7 +46,7 @@ class Seq2Seq(nn.Module):
         bidirectional: whether the encoder reads in both directions, each with half of encoder_size.
         reverse_source: whether the encoder reads the last symbol first.
         bridge: whether the decoder starts from the encoder's last states; else it starts from zeros
-            and knows the source by attention alone.
+            and knows the source through attention only.
         attend_end: whether the source's END is attended, and counted as a position.
         score: "dot", "scaled_dot", "general", "concat" or "location"; "none": nothing is attended,
             c_t is zero (the paper's baseline, which has no h~_t, predicts from h_t itself).
@@ -113,14 +113,13 @@ class Seq2Seq(nn.Module):
         )
         chosen = make_score(score, hidden_size, memory_size, location_length)
         self.decoder = Decoder(
-            target_symbols,
-            embedding_size,
             hidden_size,
             memory_size,
             attention=Attention(
                 Scaled(chosen) if learned_scale else chosen,
                 window=make_window(window, hidden_size, half_width),
             ),
+            embedding=nn.Embedding(target_symbols, embedding_size, padding_idx=PAD),
             cell=cell,
             layers=decoder_layers,
             input_feeding=input_feeding,
@@ -130,20 +129,8 @@ class Seq2Seq(nn.Module):
         if init_range is not None:
             self._start_uniform(init_range)
 
-    @property
-    def aligned(self) -> Literal["read", "predicted"]:
-        """The target symbol that the attention of a step is about, by the paper's footnote 14.
-
-        Step t reads symbol t - 1 and predicts symbol t. Content-based scores align the symbol that
-        is "read", "location" the one that is "predicted". (All weights that this package gives for
-        symbol t are those of step t, which predicts it, whatever the score.)
-        """
-        score = self.decoder.attention.score
-        score = score.score if isinstance(score, Scaled) else score
-        return "predicted" if isinstance(score, Location) else "read"
-
-    def encode(self, source: Tensor, lengths: Tensor) -> tuple[Memory, State]:
-        """What the decoder needs of the source: the prepared states, and its first state.
+    def encode(self, source: Tensor, lengths: Tensor) -> tuple[Memory, DecoderState]:
+        """Return the memory of the source for the decoder, and the decoder's first state.
 
         source (batch, m + 1) holds symbols, END and padding; `lengths` (batch,) does not count END.
         """
@@ -158,7 +145,7 @@ class Seq2Seq(nn.Module):
         return memory, self.decoder.first(self.bridge(last))
 
     def forward(self, source: Tensor, lengths: Tensor, previous: Tensor) -> Tensor:
-        """Logits (batch, n, target symbols) of the symbols after each of `previous` (batch, n)."""
+        """Return the logits (batch, n, target symbols) of the symbol after each of `previous`."""
         memory, state = self.encode(source, lengths)
         logits: Tensor = self.decoder(previous, state, memory).logits
         return logits
@@ -173,7 +160,7 @@ class Seq2Seq(nn.Module):
 
 
 def make_score(name: str, query_size: int, key_size: int, location_length: int) -> Score:
-    """The score of that name."""
+    """Return the score of that name."""
     if name in ("none", "dot", "scaled_dot") and query_size != key_size:
         raise ValueError(
             f"encoder_size: expected hidden_size = {query_size} with the score {name}, "
@@ -191,7 +178,7 @@ def make_score(name: str, query_size: int, key_size: int, location_length: int) 
 
 
 def make_window(name: str, query_size: int, half_width: int | None) -> Window | None:
-    """The window of that name; None for "global"."""
+    """Return the window of that name; None for "global"."""
     width = cast(int, half_width)  # a local window refuses None
     windows: dict[str, Callable[[], Window | None]] = {
         "global": lambda: None,
@@ -202,7 +189,7 @@ def make_window(name: str, query_size: int, half_width: int | None) -> Window | 
 
 
 def choose(argument: str, name: str, among: Mapping[str, T]) -> T:
-    """The one of that name, or an error that lists all."""
+    """Return the one of that name; the error for another name lists all."""
     if name not in among:
         raise ValueError(f"{argument}: expected one of {', '.join(among)}, got {name!r}")
     return among[name]

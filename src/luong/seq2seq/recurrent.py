@@ -62,7 +62,7 @@ class Stack(nn.ModuleList):
 
 
 def run(layer: Layer, inputs: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-    """Outputs (rows, n, hidden) of inputs (rows, n, input), and the state after the last.
+    """Return outputs (rows, n, hidden) of inputs (rows, n, input), and the state after the last.
 
     State tensors are (rows, hidden). One step on the CPU goes by `advance`: PyTorch's layers take
     two to three times as long to start.
@@ -82,7 +82,7 @@ def run(layer: Layer, inputs: Tensor, state: LayerState) -> tuple[Tensor, LayerS
 
 
 def advance(layer: Layer, gates: Tensor, state: LayerState, direction: int = 0) -> LayerState:
-    """The state (rows, hidden) after one input x, given as `gates` W_ih x + b_ih."""
+    """Return the state (rows, hidden) after one input x, given as `gates` W_ih x + b_ih."""
     hidden = state[0]
     _, weight, _, bias = layer.all_weights[direction]
     recurrent = F.linear(hidden, weight, bias)
@@ -96,7 +96,9 @@ def advance(layer: Layer, gates: Tensor, state: LayerState, direction: int = 0) 
 
 
 def read(layer: Layer, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, LayerState]:
-    """Outputs (batch, m, hidden) of padded inputs (batch, m, input), as each sentence has alone.
+    """Return outputs (batch, m, hidden) of padded inputs (batch, m, input).
+
+    Each sentence gets the outputs that it would get by itself.
 
     What comes out at padding means nothing. The state (batch, hidden) is that after the last symbol
     of a sentence and, in the other direction, after its first. `lengths` are at least 1.
@@ -122,7 +124,7 @@ def _scan(
     padding: Tensor | None = None,
     direction: int = 0,
 ) -> tuple[Tensor, LayerState]:
-    """`run` for exports: PyTorch's layers become there as many steps as the example has.
+    """Run a layer in an export, where PyTorch's layers would have a fixed number of steps.
 
     State and outputs stay as they are at `padding` (rows, n).
     """
@@ -188,7 +190,7 @@ def _read_held(layer: Layer, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, T
 
 
 def _holding(layer: Layer) -> list[Tensor]:
-    """The weights of a layer, with those of the feature that is 1 at padding."""
+    """Return the weights of a layer, with those of the feature that is 1 at padding."""
     weights: list[Tensor] = []
     for own, *others in layer.all_weights:
         gates = own.new_tensor(_HOLD[type(layer)]).repeat_interleave(layer.hidden_size)

@@ -61,14 +61,14 @@ class Rules(NamedTuple):
         )
 
     def after(self, parents: Tensor, symbols: Tensor) -> Rules:
-        """The rules after hypotheses `parents` were extended by `symbols`: (batch, hypotheses)."""
+        """Return the rules after hypotheses `parents` were extended by `symbols` (batch, any)."""
         if self.past is None:
             return self
         rows = torch.arange(len(parents), device=parents.device)[:, None]
         return self._replace(past=torch.cat([self.past[rows, parents], symbols[..., None]], -1))
 
     def forbid(self, log_probs: Tensor, step: int) -> None:
-        """Make -inf, in place, of what must not come. What remains keeps its probability."""
+        """Set symbols that must not come to -inf, in place. The others keep their probability."""
         log_probs[..., [PAD, START]] = NEVER
         end = log_probs[..., END].clone()
         log_probs[..., END].masked_fill_((step < self.earliest)[:, None], NEVER)
@@ -87,9 +87,9 @@ class Rules(NamedTuple):
 
 
 def _completing(past: Tensor, n: int) -> Tensor:
-    """The symbols that would make the last n of `past` (..., t) occur twice; PAD for none.
+    """Return the symbols (..., t - n + 1) that would make the last n of `past` (..., t) come twice.
 
-    That is the symbol after each earlier place of the last n - 1 symbols: (..., t - n + 1).
+    They are the symbols after the earlier places of the last n - 1 symbols, PAD at other places.
     """
     if past.shape[-1] < n:
         return past[..., :0]

@@ -40,7 +40,7 @@ def greedy(
     max_ratio: float = 2.0,
     max_extra: int = 10,
 ) -> list[Hypothesis]:
-    """The most probable symbol at every step: `decode` with a beam of one."""
+    """Return the outputs of greedy search: `decode` with a beam of one."""
     decoding = Decoding(max_ratio=max_ratio, max_extra=max_extra)
     return [best for (best,) in decode([model], source, lengths, decoding)]
 
@@ -55,7 +55,7 @@ def decode(
     prefix: Tensor | None = None,
     numbers: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
-    """The outputs of each sentence, best first: `n_best`, or all that there are.
+    """Return the outputs of each sentence, best first: `n_best`, or fewer if there are no more.
 
     source and lengths as in `Seq2Seq.encode`. Several models are an ensemble: the mean of their
     probabilities decides, and their weights are averaged. `prefix` (batch, any), padded by PAD,
@@ -108,7 +108,7 @@ def decode(
 
 
 def mean_log_probs(logits: Sequence[Tensor]) -> Tensor:
-    """The logarithm of the mean of the models' probabilities, at least in float32."""
+    """Return the logarithm of the mean of the models' probabilities, in float32 at least."""
     log_probs = [
         torch.log_softmax(x if x.dtype == torch.float64 else x.float(), -1) for x in logits
     ]
@@ -118,7 +118,7 @@ def mean_log_probs(logits: Sequence[Tensor]) -> Tensor:
 
 
 class _Ensemble:
-    """Models that predict together, and what they carry from step to step."""
+    """Models that predict together, with the memories and states of their decoders."""
 
     def __init__(self, models: Sequence[Seq2Seq], source: Tensor, lengths: Tensor) -> None:
         self.decoders = [model.decoder for model in models]
@@ -128,7 +128,7 @@ class _Ensemble:
         self.states = [state for _, state in encoded]
 
     def step(self, previous: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities (batch, hypotheses, symbols), weights (batch, hypotheses, m)."""
+        """Return log-probabilities (batch, hypotheses, symbols), weights (batch, hypotheses, m)."""
         steps = [
             decoder.step(previous, state, memory, need_weights=True)
             for decoder, state, memory in zip(
@@ -141,12 +141,12 @@ class _Ensemble:
         return mean_log_probs([step.logits for step in steps]), together
 
     def select(self, rows: Tensor) -> None:
-        """Keep these sentences alone."""
+        """Keep only the sentences of these rows."""
         self.memories = [memory.select(rows) for memory in self.memories]
         self.states = [state.select(rows) for state in self.states]
 
     def reorder(self, parents: Tensor) -> None:
-        """Let the hypotheses be the children of `parents` (batch, any)."""
+        """Replace the hypotheses by the children of `parents` (batch, any)."""
         if parents.shape[1] > 1:  # one hypothesis is its own child
             self.states = [state.reorder(parents) for state in self.states]
 
@@ -159,14 +159,14 @@ class _Candidates(NamedTuple):
     symbols: Tensor
 
     def open(self, width: int) -> _Candidates:
-        """The best `width` that do not end."""
+        """Return the best `width` that do not end."""
         going = self.scores.masked_fill(self.symbols == END, NEVER)
         scores, best = going.topk(min(width, going.shape[1]))
         return _Candidates(scores, self.parents.gather(1, best), self.symbols.gather(1, best))
 
 
 class _Past(NamedTuple):
-    """What a step leaves to trace hypotheses back by."""
+    """The record of a step, by which hypotheses are traced back."""
 
     symbols: Tensor  # (batch, hypotheses)
     parents: Tensor  # (batch, hypotheses): which of the hypotheses before they extend
@@ -190,14 +190,14 @@ class _Outputs(NamedTuple):
         return cls(never, never.clone(), zero, zero.clone(), zero.bool())
 
     def add(self, candidates: _Candidates, decoding: Decoding, step: int) -> _Outputs:
-        """These and the candidates that end among the best."""
+        """Return these outputs, and the candidates that end, if they are among the best."""
         scores, parents, symbols = (x[:, : decoding.width] for x in candidates)
         scores = scores.masked_fill(symbols != END, NEVER)
         ranks = scores / (step + 1) ** decoding.length_penalty
         return self._joined(ranks, scores, step, parents, finished=True)
 
     def cut(self, rows: Tensor, scores: Tensor, length: int) -> _Outputs:
-        """These and, after them, the hypotheses of `rows` (bool) that are open at the limit."""
+        """Return these outputs and, after them, the open hypotheses of `rows` (bool), now cut."""
         if not bool(rows.any()):
             return self
         places = torch.arange(scores.shape[1], device=scores.device).expand(scores.shape)
@@ -209,7 +209,7 @@ class _Outputs(NamedTuple):
         return _Outputs(*(x[rows] for x in self))
 
     def store(self, rows: Tensor, others: _Outputs) -> _Outputs:
-        """These, with `others` at `rows`."""
+        """Return these outputs, with `others` at `rows`."""
         return _Outputs(*(x.index_copy(0, rows, y) for x, y in zip(self, others, strict=True)))
 
     def _joined(
@@ -224,14 +224,14 @@ class _Outputs(NamedTuple):
 
 
 def _candidates(rules: Rules, scores: Tensor, log_probs: Tensor, step: int) -> _Candidates:
-    """Extensions of the open hypotheses by a symbol: drawn ones, or the best ones."""
+    """Return extensions of the open hypotheses by a symbol: drawn ones, or the best."""
     if rules.decoding.sampling and rules.noise is not None:
         return _drawn(scores, log_probs, rules.decoding.sampling, rules.noise[:, step])
     return _best(scores, log_probs, rules.decoding.beam)
 
 
 def _best(scores: Tensor, log_probs: Tensor, beam: int) -> _Candidates:
-    """The best candidates: so many that `beam` of them do not end, where there are as many."""
+    """Return the best candidates: enough that `beam` of them do not end, if there are so many."""
     symbols = log_probs.shape[-1]
     log_probs, own = log_probs.topk(min(2 * beam, symbols))  # no hypothesis can have more of them
     totals = (scores[..., None] + log_probs).flatten(1)
@@ -241,7 +241,7 @@ def _best(scores: Tensor, log_probs: Tensor, beam: int) -> _Candidates:
 
 
 def _drawn(scores: Tensor, log_probs: Tensor, sampling: Sampling, noise: Tensor) -> _Candidates:
-    """A candidate of each hypothesis, by the inverse of its distribution function at `noise`."""
+    """Return a candidate of each hypothesis, drawn by its distribution function from `noise`."""
     parents = torch.arange(noise.shape[1], device=noise.device)
     parents = parents.clamp(max=scores.shape[1] - 1).expand(noise.shape)  # one, at the first step
     shaped = (log_probs.double() / sampling.temperature).softmax(-1)
@@ -258,7 +258,7 @@ def _drawn(scores: Tensor, log_probs: Tensor, sampling: Sampling, noise: Tensor)
 
 
 def _trace(history: list[_Past], outputs: _Outputs, lengths: Tensor) -> list[list[Hypothesis]]:
-    """The outputs, each followed back from its last symbol to its first."""
+    """Return the outputs, each followed back from its last symbol to its first."""
     shape = (*outputs.lengths.shape, int(outputs.lengths.max()))
     symbols = outputs.places.new_full(shape, PAD)
     weights = torch.zeros(*shape, 0, device=lengths.device)
