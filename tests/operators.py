@@ -47,6 +47,7 @@ class Formula(NamedTuple):
     scores: Callable[..., Tensor]  # luong's (query, key, *parameters)
     function: Callable[..., luong.Attended] | None  # luong's (query, key, value, *parameters, ...)
     reference: Callable[..., tuple[Tensor, Tensor]]  # the same of luong.reference
+    reference_scores: Callable[..., Tensor] | None = None  # its scores; None: not within windows
     module: Callable[[Sizes], Any] | None = None  # what `Attention` takes as its score
     parameters: Callable[[Sizes], Shapes] = lambda s: {}
     widths: Callable[[Sizes], tuple[int, int]] = lambda s: (s.d_q, s.d_k)
@@ -106,12 +107,25 @@ def _by(backend: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _g(inner: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda query, key, g, *parameters: g * inner(query, key, *parameters)
+
+
+def _simplified(query: Tensor, key: Tensor, *parameters: Tensor) -> Tensor:
+    return reference.concat_score(query, key, *parameters, simplified=True)
+
+
+def _reference_location(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+    return reference.location_score(query, weight, key.shape[-2])
+
+
 FORMULAS = {
     "dot": Formula(
         score=lambda q, k, j: k @ q,
         scores=luong.dot_score,
         function=luong.dot_attention,
         reference=reference.dot_attention,
+        reference_scores=reference.dot_score,
         module=lambda s: luong.Dot(),
         widths=_square,
         sizes=(DENSE, FUSED),
@@ -121,6 +135,7 @@ FORMULAS = {
         scores=luong.scaled_dot_score,
         function=luong.scaled_dot_attention,
         reference=reference.scaled_dot_attention,
+        reference_scores=reference.scaled_dot_score,
         module=lambda s: luong.ScaledDot(),
         widths=_square,
         sizes=(DENSE, FUSED),
@@ -139,6 +154,7 @@ FORMULAS = {
         scores=luong.general_score,
         function=luong.general_attention,
         reference=reference.general_attention,
+        reference_scores=reference.general_score,
         module=lambda s: luong.General(s.d_q, s.d_k),
         parameters=lambda s: {"weight": (s.d_k, s.d_q)},
         sizes=(DENSE, FUSED, TALL, TALL_FUSED),
@@ -148,6 +164,7 @@ FORMULAS = {
         scores=luong.concat_score,
         function=luong.concat_attention,
         reference=reference.concat_attention,
+        reference_scores=reference.concat_score,
         module=lambda s: luong.Concat(s.d_q, s.d_k, s.d_a),
         parameters=lambda s: {"weight": (s.d_a, s.d_q + s.d_k), "v": (s.d_a,)},
     ),
@@ -156,6 +173,7 @@ FORMULAS = {
         scores=luong.concat_score,
         function=luong.concat_attention,
         reference=reference.concat_attention,
+        reference_scores=reference.concat_score,
         module=lambda s: luong.Concat(s.d_q, s.d_k, s.d_a, bias=True),
         parameters=lambda s: {"weight": (s.d_a, s.d_q + s.d_k), "v": (s.d_a,), "bias": (s.d_a,)},
     ),
@@ -164,6 +182,7 @@ FORMULAS = {
         scores=lambda *tensors: luong.concat_score(*tensors, simplified=True),
         function=lambda *tensors, **o: luong.concat_attention(*tensors, simplified=True, **o),
         reference=lambda *tensors, **o: reference.concat_attention(*tensors, simplified=True, **o),
+        reference_scores=_simplified,
         module=lambda s: luong.Concat(s.d_q, s.d_a, s.d_a, bias=True, simplified=True),
         parameters=lambda s: {"weight": (s.d_a, s.d_q), "v": (s.d_a,), "bias": (s.d_a,)},
         widths=lambda s: (s.d_q, s.d_a),
@@ -181,6 +200,7 @@ FORMULAS = {
         scores=_located,
         function=lambda q, k, v, W, **o: luong.location_attention(q, v, W, **o),
         reference=lambda q, k, v, W, **o: reference.location_attention(q, v, W, **o),
+        reference_scores=_reference_location,
         module=lambda s: luong.Location(s.d_q, s.m - 2),
         parameters=lambda s: {"weight": (s.m - 2, s.d_q)},
     ),
@@ -189,6 +209,7 @@ FORMULAS = {
         scores=_located,
         function=lambda q, k, v, W, **o: luong.location_attention(q, v, W, **o),
         reference=lambda q, k, v, W, **o: reference.location_attention(q, v, W, **o),
+        reference_scores=_reference_location,
         module=lambda s: luong.Location(s.d_q, s.m + 4),
         parameters=lambda s: {"weight": (s.m + 4, s.d_q)},
     ),
@@ -197,6 +218,7 @@ FORMULAS = {
         scores=_distance,
         function=lambda *tensors, **o: luong.attention(*tensors, score=_distance, **o),
         reference=lambda *tensors, **o: reference.attention(*tensors, _distance, **o),
+        reference_scores=_distance,
         module=lambda s: _distance,
         widths=_square,
     ),
@@ -205,6 +227,7 @@ FORMULAS = {
         scores=lambda q, k, g: g * luong.dot_score(q, k),
         function=_scaled(luong.dot_score),
         reference=_scaled_reference(reference.dot_score),
+        reference_scores=_g(reference.dot_score),
         module=lambda s: luong.Scaled(luong.Dot()),
         parameters=lambda s: {"gain": ()},
         widths=_square,
@@ -215,6 +238,7 @@ FORMULAS = {
         scores=lambda q, k, g, W: g * luong.general_score(q, k, W),
         function=_scaled(luong.general_score),
         reference=_scaled_reference(reference.general_score),
+        reference_scores=_g(reference.general_score),
         module=lambda s: luong.Scaled(luong.General(s.d_q, s.d_k)),
         parameters=lambda s: {"gain": (), "score.weight": (s.d_k, s.d_q)},
         sizes=(DENSE, FUSED, TALL),
@@ -224,6 +248,7 @@ FORMULAS = {
         scores=lambda q, k, g, *rest: g * luong.concat_score(q, k, *rest),
         function=_scaled(luong.concat_score),
         reference=_scaled_reference(reference.concat_score),
+        reference_scores=_g(reference.concat_score),
         module=lambda s: luong.Scaled(luong.Concat(s.d_q, s.d_k, s.d_a, bias=True)),
         parameters=lambda s: {
             "gain": (),
@@ -239,6 +264,7 @@ FORMULAS = {
         reference=_scaled_reference(
             lambda q, k, h, W: h * reference.location_score(q, W, k.shape[-2])
         ),
+        reference_scores=_g(_g(_reference_location)),
         module=lambda s: luong.Scaled(luong.Scaled(luong.Location(s.d_q, s.m))),
         parameters=lambda s: {"gain": (), "score.gain": (), "score.score.weight": (s.m, s.d_q)},
     ),
@@ -251,9 +277,15 @@ for _backend in ("torch", "reference"):
         FORMULAS[f"{_backend}-{_name}"] = _formula._replace(
             scores=_by(_backend, _formula.scores),
             function=_by(_backend, _formula.function),
+            reference_scores=None,
             module=None,
             sizes=(NAMED,),
         )
+
+
+REFERENCE_SCORES = {
+    name: formula.reference_scores for name, formula in FORMULAS.items() if formula.reference_scores
+}
 
 
 def windowed(
@@ -261,45 +293,17 @@ def windowed(
 ) -> Formula:
     """The formula `name` within a window."""
     formula = FORMULAS[name]
-    scores, known = REFERENCE_SCORES[name], None
+    known = None
     if "location" in name:
         known = lambda *parameters: len(parameters[-1])  # noqa: E731
     return formula._replace(
         function=None,
-        reference=window.reference(scores, known),
+        reference=window.reference(formula.reference_scores, known),
         sizes=(sizes,),
         window=window,
         backend=backend,
     )
 
-
-def _g(inner: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return lambda query, key, g, *parameters: g * inner(query, key, *parameters)
-
-
-def _simplified(query: Tensor, key: Tensor, *parameters: Tensor) -> Tensor:
-    return reference.concat_score(query, key, *parameters, simplified=True)
-
-
-def _reference_location(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
-    return reference.location_score(query, weight, key.shape[-2])
-
-
-REFERENCE_SCORES = {
-    "dot": reference.dot_score,
-    "scaled_dot": reference.scaled_dot_score,
-    "general": reference.general_score,
-    "concat": reference.concat_score,
-    "concat_bias": reference.concat_score,
-    "concat_simplified": _simplified,
-    "location": _reference_location,
-    "location_long": _reference_location,
-    "distance": _distance,
-    "g_dot": _g(reference.dot_score),
-    "g_general": _g(reference.general_score),
-    "g_concat": _g(reference.concat_score),
-    "g_g_location": _g(_g(_reference_location)),
-}
 
 FORMULAS |= {
     "dot_local_m": windowed("dot", windows.monotonic(2)),

@@ -36,6 +36,12 @@ def masking(case: Case, kind: str, batch: tuple[int, ...] = (3,)) -> dict[str, t
     return options(kind, case.sizes.n, case.sizes.m, batch)
 
 
+def test_every_public_score_is_in_the_table():
+    public = {value for name in luong.__all__ if isinstance(value := getattr(luong, name), type)}
+    scores = {value for value in public if issubclass(value, luong.Score)} - {luong.Score}
+    assert scores <= {type(case.module.score) for case in CASES if case.way == "module"}
+
+
 # Values
 
 

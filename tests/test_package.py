@@ -127,7 +127,9 @@ def test_the_core_does_not_import_the_toolkit() -> None:
     assert python("-c", code) == "\n"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/operators.md", "docs/own_loop.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/operators.md", "docs/own_loop.md", "docs/adding.md"]
+)
 def test_the_python_of_a_page_runs(page: str) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert blocks
