@@ -44,10 +44,10 @@ def attention(
             that broadcast to (*batch, n). Windows need it. Default: 0.
         mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key. Default: it
             may attend to every key.
-        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the others
-            are padding. Default: all m exist.
-        dropout: the probability, from 0 to below 1, that a weight is dropped; the others grow by
-            1 / (1 - dropout). It is always applied. Default: 0.
+        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the rest
+            is padding. Default: all m exist.
+        dropout: the probability, from 0 to below 1, that a weight is dropped; the remaining ones
+            grow by 1 / (1 - dropout). It is always applied. Default: 0.
         need_weights: whether to return the weights too. Default: False.
 
     Returns:

@@ -35,10 +35,10 @@ def dot_attention(
         value: (*batch, m, d_v).
         mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key. Default: it
             may attend to every key.
-        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the others
-            are padding. Default: all m exist.
-        dropout: the probability, from 0 to below 1, that a weight is dropped; the others grow by
-            1 / (1 - dropout). It is always applied. Default: 0.
+        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the rest
+            is padding. Default: all m exist.
+        dropout: the probability, from 0 to below 1, that a weight is dropped; the remaining ones
+            grow by 1 / (1 - dropout). It is always applied. Default: 0.
         need_weights: whether to return the weights too. Default: False.
 
     Returns:
@@ -94,10 +94,10 @@ def scaled_dot_attention(
         scale: a factor on every score. Default: 1/√d_k.
         mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key. Default: it
             may attend to every key.
-        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the others
-            are padding. Default: all m exist.
-        dropout: the probability, from 0 to below 1, that a weight is dropped; the others grow by
-            1 / (1 - dropout). It is always applied. Default: 0.
+        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the rest
+            is padding. Default: all m exist.
+        dropout: the probability, from 0 to below 1, that a weight is dropped; the remaining ones
+            grow by 1 / (1 - dropout). It is always applied. Default: 0.
         need_weights: whether to return the weights too. Default: False.
 
     Returns:
@@ -145,10 +145,10 @@ def general_attention(
         weight: the matrix W (d_k, d_q). It is applied to the side with fewer rows.
         mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key. Default: it
             may attend to every key.
-        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the others
-            are padding. Default: all m exist.
-        dropout: the probability, from 0 to below 1, that a weight is dropped; the others grow by
-            1 / (1 - dropout). It is always applied. Default: 0.
+        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the rest
+            is padding. Default: all m exist.
+        dropout: the probability, from 0 to below 1, that a weight is dropped; the remaining ones
+            grow by 1 / (1 - dropout). It is always applied. Default: 0.
         need_weights: whether to return the weights too. Default: False.
 
     Returns:
@@ -205,10 +205,10 @@ def concat_attention(
             and d_k is d_a. Default: False.
         mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key. Default: it
             may attend to every key.
-        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the others
-            are padding. Default: all m exist.
-        dropout: the probability, from 0 to below 1, that a weight is dropped; the others grow by
-            1 / (1 - dropout). It is always applied. Default: 0.
+        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the rest
+            is padding. Default: all m exist.
+        dropout: the probability, from 0 to below 1, that a weight is dropped; the remaining ones
+            grow by 1 / (1 - dropout). It is always applied. Default: 0.
         need_weights: whether to return the weights too. Default: False.
         backend: "numba" (CPU), "torch" or "reference". Default: the first of them that can take the
             call, see `luong.explain`.
@@ -266,10 +266,10 @@ def additive_attention(
         v: (d_a,).
         mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key. Default: it
             may attend to every key.
-        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the others
-            are padding. Default: all m exist.
-        dropout: the probability, from 0 to below 1, that a weight is dropped; the others grow by
-            1 / (1 - dropout). It is always applied. Default: 0.
+        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the rest
+            is padding. Default: all m exist.
+        dropout: the probability, from 0 to below 1, that a weight is dropped; the remaining ones
+            grow by 1 / (1 - dropout). It is always applied. Default: 0.
         need_weights: whether to return the weights too. Default: False.
         backend: "numba" (CPU), "torch" or "reference". Default: the first of them that can take the
             call, see `luong.explain`.
@@ -319,10 +319,10 @@ def location_attention(
         weight: the matrix W (m_max, d_q), a row for each position.
         mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key. Default: it
             may attend to every key.
-        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the others
-            are padding. Default: all m exist.
-        dropout: the probability, from 0 to below 1, that a weight is dropped; the others grow by
-            1 / (1 - dropout). It is always applied. Default: 0.
+        lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the rest
+            is padding. Default: all m exist.
+        dropout: the probability, from 0 to below 1, that a weight is dropped; the remaining ones
+            grow by 1 / (1 - dropout). It is always applied. Default: 0.
         need_weights: whether to return the weights too. Default: False.
 
     Returns:

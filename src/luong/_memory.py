@@ -25,7 +25,7 @@ class Memory(NamedTuple):
         value: (*batch, m, d_v).
         mask: bool (*batch, n or 1, m). True: the query may attend to the key. None: to every key.
         lengths: (*batch, 1, 1), the number of keys of each sentence, for windows. None: m.
-        prepared: what was worked out from the fields above; for this package only.
+        prepared: results worked out from the fields above; for this package only.
     """
 
     key: Tensor
@@ -130,8 +130,8 @@ class Attended(NamedTuple):
 class Prepared:
     """The results worked out from the parts of a memory, and those parts; it never changes.
 
-    It is about these very tensors: functions that go through a memory tensor by tensor (pytrees,
-    pickle) leave it out.
+    They hold for these very tensors only: functions that go through a memory tensor by tensor
+    (pytrees, pickle) leave them out.
     """
 
     def __init__(
@@ -146,22 +146,24 @@ class Prepared:
         given: tuple[Given, ...] = (),
     ) -> None:
         self.key, self.value, self.mask = key, value, mask
-        self.empty = empty  # bool (*batch, n or 1, 1), True: nothing to attend. None: no such
+        self.empty = empty  # bool (*batch, n or 1, 1), True: nothing to attend. None: no such row
         self.upcast = upcast  # key and value in float32, where a kernel computes in that
-        self.key_terms = key_terms  # what a kernel knows about the keys
-        self.step_gradients = step_gradients  # where steps leave those of key and value
-        self.given = given  # what the caller gave, where gradients are taken
+        self.key_terms = key_terms  # terms of the keys that a kernel uses in each call
+        self.step_gradients = (
+            step_gradients  # the place where steps leave the gradients of key and value
+        )
+        self.given = given  # the tensors of the caller, where gradients are taken
         self.versions = None if torch.compiler.is_compiling() else self._versions()
 
     def _versions(self) -> tuple[int | None, ...]:
         return version(self.key), version(self.value), version(self.mask)
 
     def about(self, memory: Memory) -> bool:
-        """Whether the parts of `memory` are these."""
+        """Return whether the parts of `memory` are these very tensors."""
         return self.key is memory.key and self.value is memory.value and self.mask is memory.mask
 
     def changed(self) -> list[str]:
-        """The names of the parts that were changed in place since."""
+        """Return the names of the parts that were changed in place since then."""
         if self.versions is None or (now := self._versions()) == self.versions:
             return []
         parts = zip(("key", "value", "mask"), self.versions, now, strict=True)
@@ -187,12 +189,12 @@ class Given(NamedTuple):
 
 
 def version(tensor: Tensor | None) -> int | None:
-    """A number that changes whenever the tensor does; None where there is none."""
+    """Return a number that changes whenever the tensor does, or None if it has no such number."""
     return None if tensor is None or tensor.is_inference() else tensor._version
 
 
 def known(memory: Memory) -> Prepared:
-    """Return what is known about the parts of `memory`: nothing about replaced ones."""
+    """Return the results that hold for the parts of `memory`, without those of replaced parts."""
     found, mask = memory.prepared, memory.mask
     if found is not None and found.mask is mask:
         if found.key is memory.key and found.value is memory.value:
@@ -204,7 +206,7 @@ def known(memory: Memory) -> Prepared:
 
 
 def _unchanged(memory: Memory) -> Prepared:
-    """The same, and nothing of parts that were changed in place."""
+    """Return the same, without the results from parts that were changed in place."""
     found = memory.prepared
     if found is None or torch.compiler.is_compiling() or not found.changed():
         return known(memory)
@@ -224,13 +226,13 @@ def remember(
     step_gradients: Any = None,
     given: tuple[Given, ...] = (),
 ) -> Memory:
-    """A memory of these parts, with what was worked out from them."""
+    """Return a memory of these parts, with the results that were worked out from them."""
     prepared = Prepared(key, value, mask, empty, upcast, key_terms, step_gradients, given)
     return Memory(key, value, mask, lengths, prepared)
 
 
 def made_of(memory: Memory, given: dict[str, Tensor | None]) -> Memory:
-    """The memory, with a note of the tensors that it was made of, where gradients are taken."""
+    """Return the memory with a note of the tensors it was made of, where gradients are taken."""
     found, noted = known(memory), torch.is_grad_enabled() and not torch.compiler.is_compiling()
     return remember(
         *memory[:4],
@@ -260,7 +262,7 @@ def masked(memory: Memory, mask: Tensor, empty: Tensor) -> Memory:
     )
 
 
-# To functions that go through trees of tensors it has none
+# functions that go through trees of tensors find none in it
 pytree.register_pytree_node(
     Prepared,
     lambda _: ([], None),

@@ -74,7 +74,7 @@ class Attention(nn.Module):
             mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key.
                 Default: it may attend to every key.
             lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the
-                others are padding. Default: all m exist.
+                rest is padding. Default: all m exist.
             position: the target position of the first query, the next one having 1 more; or
                 integers that broadcast to (*batch, n). Windows need it. Default: 0.
             need_weights: whether to return the weights too. Default: False.
@@ -115,7 +115,7 @@ class Attention(nn.Module):
             mask: bool, broadcasts to (*batch, n, m). True: the query may attend to the key.
                 Default: it may attend to every key.
             lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the
-                others are padding. Default: all m exist.
+                rest is padding. Default: all m exist.
 
         Returns:
             A `Memory` of the projected keys, the values and the mask.
@@ -168,7 +168,7 @@ class Attention(nn.Module):
             TypeError, ValueError: arguments that do not fit.
             RuntimeError: a part of the memory was changed in place, and gradients are taken.
         """
-        query, memory = _step(query, memory)
+        query, memory = _checked(query, memory)
         query, memory, keys = place(self.window, query, memory, position)
         comparison = self.score.compare(query, memory)
         return finish(comparison, keys, dropout=self._dropout(), need_weights=need_weights)
@@ -195,7 +195,7 @@ class Attention(nn.Module):
         """
         if self.window is None:
             raise ValueError("window: this attention has none: ask attend for all weights")
-        query, memory, keys = place(self.window, *_step(query, memory), position)
+        query, memory, keys = place(self.window, *_checked(query, memory), position)
         if keys is None:
             raise ValueError("window: this one has no width: ask attend for all weights")
         comparison = self.score.compare(query, memory)
@@ -211,8 +211,8 @@ class Attention(nn.Module):
         return f"dropout={self.dropout}"
 
 
-def _step(query: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-    """The arguments of `attend`, checked; zeros for queries with nothing to attend."""
+def _checked(query: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    """Return the arguments of `attend`, checked, with zeros in queries that attend to nothing."""
     if not isinstance(memory, Memory):
         raise TypeError(f"memory: expected what prepare returns, got {type(memory).__name__}")
     memory = _mask.current(memory, query, memory.key, memory.value)

@@ -17,7 +17,7 @@ _PROXY = torch._C._TorchDispatchModeKey.PROXY
 
 
 def forward_mode() -> bool:
-    """Whether a level of forward-mode differentiation is open: dual_level, jvp, jacfwd, linearize.
+    """Return whether a level of forward-mode differentiation is open: dual_level, jvp, jacfwd.
 
     `unpack_dual` is public, but tells about one tensor; a kernel that runs on a tensor without a
     tangent, between two that have one, would break the chain as well.
@@ -26,17 +26,17 @@ def forward_mode() -> bool:
 
 
 def functorch() -> bool:
-    """Whether a transformation of torch.func is under way: vmap, grad, jvp, functionalize.
+    """Return whether a transformation of torch.func is under way: vmap, grad, jvp, functionalize.
 
-    Again not a question about tensors: inside vmap, one that is not mapped looks like any other.
+    Tensors do not tell: inside vmap, one that is not mapped looks like all the rest.
     """
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def recorded() -> bool:
-    """Whether operations are written down or imagined: torch.jit.trace, make_fx, FakeTensorMode.
+    """Return whether operations are recorded or simulated: jit.trace, make_fx, FakeTensorMode.
 
-    What a kernel does to memory would be missing there.
+    The work of a kernel on memory would be missing in the record.
     """
     return (
         torch._C._get_tracing_state() is not None
@@ -46,7 +46,7 @@ def recorded() -> bool:
 
 
 def batched(x: Tensor) -> bool:
-    """Whether x is many gradients in one: is_grads_batched=True, jacobian(vectorize=True).
+    """Return whether x is many gradients in one: is_grads_batched=True, jacobian(vectorize=True).
 
     These still go by the vmap that came before torch.func, which `functorch` does not see.
     """
@@ -54,12 +54,12 @@ def batched(x: Tensor) -> bool:
 
 
 def backward_pass() -> int:
-    """A number for the call of backward that is under way: gradients of two are not to mix."""
+    """Return the number of the backward pass under way: gradients of two must not mix."""
     return torch._C._current_graph_task_id()
 
 
 def will_run(node: Any) -> bool:
-    """Whether the backward pass that is under way comes to this node of its graph."""
+    """Return whether the backward pass under way comes to this node of its graph."""
     return torch._C._will_engine_execute_node(node)
 
 
@@ -81,7 +81,7 @@ def constant(function: Callable[[], str]) -> Callable[[], str]:
 def scan(
     step: Callable[[Any, Any], tuple[Any, Tensor]], state: Any, inputs: Any
 ) -> tuple[Any, Tensor]:
-    """The last state and all results of state, result = step(state, inputs[t]), t = 0, 1, ...
+    """Return the last state and all results of state, result = step(state, inputs[t]).
 
     A loop that stays a loop in an export, so that its length may vary. It is a prototype.
     """

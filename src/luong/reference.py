@@ -1,6 +1,6 @@
 """Every operator in plain lines: start reading here.
 
-These functions are slow, and they are the standard that the tests hold all others to. Vectors are
+These functions are slow, and they are the standard for all operators in the tests. Vectors are
 rows: query (*batch, n, d_q), key (*batch, m, d_k), value (*batch, m, d_v). No argument is checked.
 The attention functions return a pair of tensors and take, beside the arguments of their score:
 
@@ -296,7 +296,7 @@ def location_attention(
 ) -> Pair:
     """Return softmax(score) value, and the weights, with the score (W q)_j (eq. 7).
 
-    The softmax is over the positions that have a row of W; the others get weight 0 (footnote 6).
+    The softmax is over the positions that have a row of W; the rest gets weight 0 (footnote 6).
 
     Args:
         query: (*batch, n, d_q).

@@ -50,7 +50,7 @@ def attention(
 
 
 def _learns_in_a_graph(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether compiled code would have the fused kernel's own backward pass in half precision.
+    """Return whether compiled code would take the fused kernel's backward pass in a half type.
 
     All scores at once are exact there (see `_blocked_backward`), and on the CPU faster.
     """
@@ -65,12 +65,12 @@ def _differentiated(*tensors: Tensor) -> bool:
 
 
 def _plain_is_better(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Without gradients, and where the call is too small to repay an autograd function."""
+    """Return whether a call takes no gradients, or is too small to repay an autograd function."""
     return not _differentiated(query, key, value) or query.numel() * key.shape[-2] < _SMALL
 
 
 def _fused_is_better(query: Tensor, value: Tensor) -> bool:
-    """Whether the weights would be larger than the inputs."""
+    """Return whether the weights would be larger than the inputs."""
     (n, d_k), (m, d_v) = query.shape[-2:], value.shape[-2:]
     return n * m > n * d_k + m * d_v
 
@@ -78,10 +78,10 @@ def _fused_is_better(query: Tensor, value: Tensor) -> bool:
 def _context(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, scale: float
 ) -> Tensor:
-    """Context (b, n, d_v) of query (b, n, d_k), key (b, m, d_k), value (b, m, d_v).
+    """Return the context (b, n, d_v) of query (b, n, d_k), key (b, m, d_k), value (b, m, d_v).
 
-    Two matrix products while the weights are no larger than the inputs: the faster way on the CPU.
-    Beyond, PyTorch's fused kernel, whose memory is linear in n and m.
+    Two matrix products are faster on the CPU while the weights are no larger than the inputs. Where
+    they are larger, PyTorch's fused kernel computes it, whose memory is linear in n and m.
     """
     d_k, d_v = query.shape[-1], value.shape[-1]
     compiling = torch.compiler.is_compiling()  # a choice by size would be a guard, or bar an export
@@ -102,9 +102,9 @@ def _context(
 class _Context(torch.autograd.Function):
     """softmax(scale · query keyᵀ) value with two derivatives, which PyTorch's fused kernel lacks.
 
-    Where a graph of the backward pass is wanted, that pass is the plain formula; where not (the
-    ordinary case), it is the counterpart of the forward pass. The second output is what that keeps:
-    weights, or the log-sum-exp of the fused kernel.
+    If the backward pass is to be differentiated itself, it is the plain formula's; else, as a rule,
+    it is the counterpart of the forward pass. The second output is kept for that: the weights, or
+    the log-sum-exp of the fused kernel.
     """
 
     @staticmethod
@@ -134,7 +134,7 @@ class _Context(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
-        """One more batch dimension: flattened into the other."""
+        """Flatten one more batch dimension into the batch."""
 
         def flat(x: Tensor, dim: int | None) -> Tensor:
             x = x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
@@ -175,7 +175,9 @@ def _products_backward(
 def _blocked_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
 ) -> tuple[Tensor, ...]:
-    """Some queries at a time, with scores and weights in float32: memory linear in n and m.
+    """Return the gradients, block of queries by block, with scores and weights in float32.
+
+    Memory is linear in n and m.
 
     The fused kernel's own backward pass has weights e^(score - log-sum-exp), from scores that it
     computes again. Where scores are in the millions, the two round apart by more than 1. Here

@@ -231,7 +231,7 @@ def _candidates(rules: Rules, scores: Tensor, log_probs: Tensor, step: int) -> _
 
 
 def _best(scores: Tensor, log_probs: Tensor, beam: int) -> _Candidates:
-    """Return the best candidates: enough that `beam` of them do not end, if there are so many."""
+    """Return the best candidates: `beam` of them do not end, if as many exist."""
     symbols = log_probs.shape[-1]
     log_probs, own = log_probs.topk(min(2 * beam, symbols))  # no hypothesis can have more of them
     totals = (scores[..., None] + log_probs).flatten(1)

@@ -29,17 +29,17 @@ _BLOCK = 1 << 19  # elements that the torch backend gathers at a time
 
 
 def dots(query: Tensor, x: Tensor, key_positions: Tensor) -> Tensor:
-    """query (*batch, n, d), x (*batch, m, d) -> (*batch, n, w)."""
+    """Return `dots` (*batch, n, w) of query (*batch, n, d) and x (*batch, m, d)."""
     return _by("dots", query, x, key_positions)
 
 
 def sums(weights: Tensor, x: Tensor, key_positions: Tensor) -> Tensor:
-    """weights (*batch, n, w), x (*batch, m, d) -> (*batch, n, d)."""
+    """Return `sums` (*batch, n, d) of weights (*batch, n, w) and x (*batch, m, d)."""
     return _by("sums", weights, x, key_positions)
 
 
 def rows(x: Tensor, key_positions: Tensor) -> Tensor:
-    """x[key_positions]: x (*batch, m, d) -> (*batch, n, w, d)."""
+    """Return the rows x[key_positions] (*batch, n, w, d) of x (*batch, m, d)."""
     *batch, n, w = key_positions.shape
     b, (m, d) = math.prod(batch), x.shape[-2:]
     x, key_positions = x.expand(*batch, m, d).reshape(b * m, d), key_positions.reshape(b, n * w)
@@ -48,7 +48,7 @@ def rows(x: Tensor, key_positions: Tensor) -> Tensor:
 
 
 def plain_dots(query: Tensor, x: Tensor, key_positions: Tensor) -> Tensor:
-    """The formula, with all rows side by side."""
+    """Return `dots` by the formula, with all rows side by side."""
     return (query.unsqueeze(-2) * rows(x, key_positions)).sum(-1)
 
 
@@ -57,12 +57,12 @@ def plain_sums(weights: Tensor, x: Tensor, key_positions: Tensor) -> Tensor:
 
 
 def neighbours(first: Tensor, w: int) -> Tensor:
-    """first, first + 1, ...: (*batch, n) -> (*batch, n, w)."""
+    """Return first, first + 1, ... (*batch, n, w) for `first` (*batch, n)."""
     return first.unsqueeze(-1) + torch.arange(w, device=first.device)
 
 
 def common(left: Tensor, x: Tensor, key_positions: Tensor) -> tuple[torch.Size, list[Tensor]]:
-    """The batch shape of all three, and each with it as one dimension.
+    """Return the batch shape of all three, and each of them with one batch dimension.
 
     Queries that share x become queries of one batch row.
     """
@@ -76,7 +76,7 @@ def common(left: Tensor, x: Tensor, key_positions: Tensor) -> tuple[torch.Size, 
 
 
 def apply(function: Any, *inputs: Any) -> Tensor:
-    """function.apply, which has no types."""
+    """Call function.apply, which has no types."""
     found: Tensor = function.apply(*inputs)
     return found
 
@@ -144,7 +144,7 @@ def _plain(name: str, left: Tensor, x: Tensor, first: Tensor, size: int) -> Tens
 
 
 def _run(name: str, left: Tensor, x: Tensor, first: Tensor, size: int, backend: str) -> Tensor:
-    """The formula `name` of (b, ...) tensors."""
+    """Return the product `name` of (b, ...) tensors."""
     if backend == "numba":
         from luong.kernels.windowed import compiled
 
@@ -163,7 +163,7 @@ def _run(name: str, left: Tensor, x: Tensor, first: Tensor, size: int, backend: 
 
 
 def _bags(weights: Tensor, x: Tensor, first: Tensor) -> Tensor:
-    """`sums` by PyTorch's own kernel for them, whose derivatives are `dots` and `spread`."""
+    """Return `sums` by PyTorch's own kernel, whose derivatives are `dots` and `spread`."""
     (b, m, d), w = x.shape, weights.shape[-1]
     key_positions = neighbours(first + m * torch.arange(b, device=first.device)[:, None], w)
     found: Tensor = F.embedding_bag(
@@ -176,7 +176,7 @@ def _bags(weights: Tensor, x: Tensor, first: Tensor) -> Tensor:
 
 
 def blocks(first: Tensor, w: int, x: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """A few queries after the other, with the positions of each."""
+    """Iterate over blocks of queries: the rows of each, and the key positions of its queries."""
     b, n = first.shape
     step = max(1, _BLOCK // max(1, b * w * x.shape[-1]))
     for start in range(0, n, step):

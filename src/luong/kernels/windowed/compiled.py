@@ -10,7 +10,7 @@ from luong.kernels.windowed import loops
 
 
 def run(name: str, left: Tensor, x: Tensor, first: Tensor, size: int) -> Tensor:
-    """dots, sums or spread of (b, n, ...), (b, m or n, d), first (b, n)."""
+    """Return dots, sums or spread of `left` (b, n, ...), `x` (b, m or n, d), `first` (b, n)."""
     b, n, w = left.shape[0], first.shape[1], size if name == "dots" else left.shape[-1]
     d = x.shape[-1]
     if name == "spread":
