@@ -31,7 +31,7 @@ class Score(nn.Module, ABC):
 
     `score(query, key)` returns scores (*batch, n, m) for query (*batch, n, d_q) and key
     (*batch, m, d_k), in the dtype of query. `Attention` calls the methods below instead, which
-    work on keys that were prepared before.
+    work on keys that were prepared before. docs/adding.md shows how to write a new score.
 
     Attributes:
         max_length: key positions from here on are never attended to. None: no such limit.
