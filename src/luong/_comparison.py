@@ -71,7 +71,7 @@ class DotComparison(NamedTuple):
         )
 
     def times(self, factor: Tensor) -> DotComparison:
-        return self._replace(query=dense.upcast(self.query) * factor)
+        return DotComparison(dense.upcast(self.query) * factor, self.memory, self.scale)
 
 
 @final
@@ -107,7 +107,8 @@ class AdditiveComparison(NamedTuple):
         )
 
     def times(self, factor: Tensor) -> AdditiveComparison:
-        return self._replace(v=dense.upcast(self.v) * factor)
+        v = dense.upcast(self.v) * factor
+        return AdditiveComparison(self.query, self.memory, v, self.backend)
 
 
 @final
@@ -134,7 +135,7 @@ class LocationComparison(NamedTuple):
         )
 
     def times(self, factor: Tensor) -> LocationComparison:
-        return self._replace(query=dense.upcast(self.query) * factor)
+        return LocationComparison(dense.upcast(self.query) * factor, self.memory, self.weight)
 
 
 @final
@@ -156,4 +157,4 @@ class GivenScores(NamedTuple):
         return dense.attention(self.given, self.memory, dropout=dropout, need_weights=need_weights)
 
     def times(self, factor: Tensor) -> GivenScores:
-        return self._replace(given=dense.upcast(self.given) * factor)
+        return GivenScores(dense.upcast(self.given) * factor, self.memory)
