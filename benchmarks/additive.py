@@ -6,7 +6,7 @@
 Results are compared with float64 before anything is timed. Figures are medians of interleaved
 runs, at least five: `eager` and `compile` say how many times longer than luong those take, `dot`
 how many times longer than scaled_dot_product_attention luong takes; the target stands beside.
-"score" is the score alone, "whole" is score, softmax and context. From a prepared memory, "step
+"score" is only the score, "whole" is score, softmax and context. From a prepared memory, "step
 score" is the score of a projected query, "step" is a decoder step with its projection: forward, one
 step; with backward, a loop of 50 and what it prepares, by step.
 The full run needs 8 GiB of memory and takes about ten minutes.
@@ -115,7 +115,7 @@ def whole_contest(size: Size) -> dict[str, tuple[Function, list[Tensor]]]:
 
 
 def time_size(size: Size, runs: int, show: Callable[[Row], None]) -> None:
-    """Score alone and whole attention, forward and with backward."""
+    """The score only, and whole attention, forward and with backward."""
     batch, n, m, d = size
     verify(size)
     for what, contest, shape in (
@@ -160,7 +160,7 @@ def time_steps(size: Size, runs: int, show: Callable[[Row], None]) -> None:
 def time_step_score(
     size: Size, tensors: list[Tensor], prepared: Any, runs: int, show: Callable[[Row], None]
 ) -> None:
-    """The score of a projected query alone, by the kernel that `attend` calls."""
+    """The score of a projected query, and nothing else, by the kernel that `attend` calls."""
     terms = prepared.prepared.key_terms
     tensors = [x.detach().requires_grad_() for x in tensors]
 

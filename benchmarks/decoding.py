@@ -63,7 +63,7 @@ def rates(
 
 
 def lines(translator: Translator, words: Sequence[str]) -> dict[str, float]:
-    """Median milliseconds of a line that comes alone."""
+    """Median milliseconds of a line that comes by itself."""
     some = words[:: max(1, len(words) // 200)]
     return {
         str(beam): 1e3
@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=300, help="of either model")
     parser.add_argument("--threads", type=int, help="of PyTorch; all cores by default")
     parser.add_argument("--model", type=Path, help="the folder of a trained model, for luong")
-    parser.add_argument("--no-peer", action="store_true", help="luong alone")
+    parser.add_argument("--no-peer", action="store_true", help="luong only")
     parser.add_argument("--json", type=Path, help="a file for all figures")
     arguments = parser.parse_args()
     if arguments.threads:

@@ -98,7 +98,7 @@ def differentiate(
 ) -> list[Tensor]:
     """Output and gradients, from a gradient that is the same whatever the dtype.
 
-    With `rows`, it reaches these queries of the first sentence alone.
+    With `rows`, it reaches only these queries of the first sentence.
     """
     tensors = [x.detach().requires_grad_() for x in tensors]
     output = function(*tensors)

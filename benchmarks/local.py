@@ -6,7 +6,7 @@
 (1, length, length, 256), float32, D = 10, general score, predictor of 128 units. Contestants:
 luong by its numba and by its torch backend; the same projection, predictor, mask and Gaussian on
 all n x m scores; and PyTorch's FlexAttention with the window as a block mask, where it runs
-(forward alone: it has no backward pass on the CPU; it renormalises, and stands beside ours that
+(forward only: it has no backward pass on the CPU; it renormalises, and stands beside ours that
 does). Results are checked against float64 before anything is timed; each figure is the median of
 interleaved runs. Peak memory beyond inputs and outputs is measured in processes of their own.
 """

