@@ -172,6 +172,60 @@ def add_times(unit, x, out):
         out[e] += unit * x[e]
 
 
+@inline
+def _prepare_keys(beta, kappa, c, end, live, direct, keys):
+    """Fill the scratch rows of the keys that may be attended; B is 1 where `direct`."""
+    for t in range(len(live)):
+        if direct:
+            keys[t] = as_(0, kappa[0])
+            keys[t, :CHUNK] = as_(1, kappa[0])
+        else:
+            _key_terms(beta[live[t], c:end], kappa, keys[t])
+
+
+@inline
+def _prepare_queries(a, kappa, centre, c, end, direct, queries):
+    """Fill the scratch row of up to four queries, without sums; p is 1 where `direct`."""
+    queries[SUM_ZB:SUM_V] = as_(0, kappa[0])
+    for k in range(len(a)):
+        if direct:
+            queries[:CHUNK] = as_(1, kappa[0])
+            queries[SQUARE : SQUARE + CHUNK] = as_(0, kappa[0])
+        else:
+            query_terms(a[k, c:end], kappa, centre, queries[k * CHUNK :])
+
+
+@inline
+def _add_up_four(g, inverse, live, queries, keys):
+    """Add up what four queries and all keys have in common; return the sum of each one's g."""
+    s0 = s1 = s2 = s3 = as_(0, inverse)
+    for t in range(len(live)):
+        j = live[t]
+        g0, g1 = g[0, j] * inverse, g[1, j] * inverse
+        g2, g3 = g[2, j] * inverse, g[3, j] * inverse
+        if g0 != 0 or g1 != 0 or g2 != 0 or g3 != 0:
+            _four_rows(queries, keys[t], g0, g1, g2, g3)
+            s0 += g0
+            s1 += g1
+            s2 += g2
+            s3 += g3
+    return s0, s1, s2, s3
+
+
+@inline
+def _add_up_one(a, b, c, end, g, inverse, live, direct, queries, keys):
+    """Add up what one query and all keys have in common; return the sum of its g."""
+    total = as_(0, inverse)
+    for t in range(len(live)):
+        gt = g[live[t]] * inverse
+        total += gt
+        if gt != 0 and direct:
+            plain_row(a, b[live[t], c:end], gt, queries, keys[t])
+        elif gt != 0:
+            _one_row(queries, keys[t], gt)
+    return total
+
+
 @exact
 def gradients(a, b, v, beta, frame, direct, keys, count, first, g, unit, ga, gb, gv, start, stop):
     """Compute gradients from g (batch, q, m) = dL/dscore, which is 0 where not attended.
@@ -179,6 +233,8 @@ def gradients(a, b, v, beta, frame, direct, keys, count, first, g, unit, ga, gb,
     A task is a chunk of features of one source: no two tasks write to the same place.
     Rows first, first + 1, ... of ga are written; gb is written if first is 0, else added to; gv
     (batch, d) is added to. g is divided by `unit`, a power of two by which v has been multiplied.
+    Chunks are cut out of rows, never out of arrays: of these, numba would not know that a row is
+    contiguous, and loops would take longer.
     """
     q, d = g.shape[1], a.shape[2]
     chunks = (d + CHUNK - 1) // CHUNK
@@ -186,63 +242,38 @@ def gradients(a, b, v, beta, frame, direct, keys, count, first, g, unit, ga, gb,
     queries, sources = scratch(1, QUERIES, a)[0], scratch(g.shape[2], KEY, a)
     for task in range(start, stop):
         i, c = task // chunks, task % chunks * CHUNK
-        size, live = min(CHUNK, d - c), keys[i, : count[i]]
-        vc, kappa, centre = v[c : c + size], frame[i, 0, c : c + size], frame[i, 1, c : c + size]
-        queries[SUM_ZB:] = none
-        for t in range(len(live)):
-            if direct[i]:
-                sources[t] = none
-                sources[t, :CHUNK] = as_(1, unit)
-            else:
-                _key_terms(beta[i, live[t], c : c + size], kappa, sources[t])
+        end, live = min(d, c + CHUNK), keys[i, : count[i]]
+        kappa, centre, vc = frame[i, 0, c:end], frame[i, 1, c:end], v[c:end]
+        queries[SUM_V:] = none
+        _prepare_keys(beta[i], kappa, c, end, live, direct[i], sources)
         r = 0
         while r < q:
             # A row that holds NaN stays by itself: 0 times NaN is not 0.
             rows = 4 if r + 4 <= q and not direct[i] else 1
             for k in range(rows):
-                if _has_nan(a[i, first + r + k, c : c + size]):
+                if _has_nan(a[i, first + r + k, c:end]):
                     rows = 1
-            queries[SUM_ZB:SUM_V] = none
-            s0 = s1 = s2 = s3 = none
-            for k in range(rows):
-                if direct[i]:
-                    queries[:CHUNK] = as_(1, unit)
-                    queries[SQUARE : SQUARE + CHUNK] = none
-                else:
-                    mine = queries[k * CHUNK :]
-                    query_terms(a[i, first + r + k, c : c + size], kappa, centre, mine)
+            tile = a[i, first + r : first + r + rows]
+            _prepare_queries(tile, kappa, centre, c, end, direct[i], queries)
             if rows == 4:
-                for t in range(len(live)):
-                    j = live[t]
-                    g0, g1 = g[i, r, j] * inverse, g[i, r + 1, j] * inverse
-                    g2, g3 = g[i, r + 2, j] * inverse, g[i, r + 3, j] * inverse
-                    if g0 != 0 or g1 != 0 or g2 != 0 or g3 != 0:
-                        _four_rows(queries, sources[t], g0, g1, g2, g3)
-                        s0 += g0
-                        s1 += g1
-                        s2 += g2
-                        s3 += g3
+                totals = _add_up_four(g[i, r : r + 4], inverse, live, queries, sources)
             else:
-                for t in range(len(live)):
-                    gt = g[i, r, live[t]] * inverse
-                    s0 += gt
-                    if gt != 0 and direct[i]:
-                        query, key = a[i, first + r, c : c + size], b[i, live[t], c : c + size]
-                        plain_row(query, key, gt, queries, sources[t])
-                    elif gt != 0:
-                        _one_row(queries, sources[t], gt)
-            totals = (s0, s1, s2, s3)
+                only, gr = tile[0, c:end], g[i, r]
+                total = _add_up_one(
+                    only, b[i], c, end, gr, inverse, live, direct[i], queries, sources
+                )
+                totals = (total, none, none, none)
             for k in range(rows):
-                mine = queries[k * CHUNK :]
-                finish_query(mine, vc, ga[i, first + r + k, c : c + size])
-                finish_v(mine, totals[k], queries[SUM_V:])
+                sums = queries[k * CHUNK :]
+                finish_query(sums, vc, ga[i, first + r + k, c:end])
+                finish_v(sums, totals[k], queries[SUM_V:])
             r += rows
         for t in range(len(live)):
-            _finish_key(sources[t], vc, first > 0, gb[i, live[t], c : c + size])
+            _finish_key(sources[t], vc, first > 0, gb[i, live[t], c:end])
         if first == 0:
             for j in keys[i, count[i] :]:
-                gb[i, j, c : c + size] = none
-        add_times(unit, queries[SUM_V:], gv[i, c : c + size])
+                gb[i, j, c:end] = none
+        add_times(unit, queries[SUM_V:], gv[i, c:end])
 
 
 @exact

@@ -146,6 +146,63 @@ def _put(out, top, r, j, score):
         top[r] = score
 
 
+@inline
+def _score_each_plainly(a, b, v, scale, live, seen, strides, tile, top):
+    """Score the queries of a tile with all keys, by a tanh for each feature."""
+    for k in range(len(tile)):
+        for j in live:
+            if seen[k * strides[1] + j * strides[2]]:
+                _put(tile, top, k, j, score_plainly(a[k], b[j], v) * scale)
+
+
+@inline
+def _score_all_four(beta, v, w, plus, scale, live, seen, strides, tile, top):
+    """Score the four queries of a tile with all keys, a key after the other."""
+    for j in live:
+        at = j * strides[2]
+        m0, m1 = seen[at], seen[at + strides[1]]
+        m2, m3 = seen[at + 2 * strides[1]], seen[at + 3 * strides[1]]
+        if m0 or m1 or m2 or m3:
+            s0, s1, s2, s3 = _score_four_queries(beta[j], v, w, plus)
+            if m0:
+                _put(tile, top, 0, j, s0 * scale)
+            if m1:
+                _put(tile, top, 1, j, s1 * scale)
+            if m2:
+                _put(tile, top, 2, j, s2 * scale)
+            if m3:
+                _put(tile, top, 3, j, s3 * scale)
+
+
+@inline
+def _score_one_by_one(beta, v, w, plus, scale, live, seen, strides, tile, top):
+    """Score the queries of a tile, which has less than four, with all keys, two keys at a time."""
+    for k in range(len(tile)):
+        for t in range(0, len(live), 2):
+            j0, j1 = live[t], live[min(t + 1, len(live) - 1)]
+            m0 = seen[k * strides[1] + j0 * strides[2]]
+            m1 = seen[k * strides[1] + j1 * strides[2]]
+            if m0 or m1:
+                s0, s1 = score_two_keys(beta[j0], beta[j1], v, w[k], plus[k])
+                if m0:
+                    _put(tile, top, k, j0, s0 * scale)
+                if m1:
+                    _put(tile, top, k, j1, s1 * scale)
+
+
+@inline
+def _softmax_each(live, seen, strides, tile, top):
+    """Turn the scores of a tile into weights."""
+    for k in range(len(tile)):
+        if top[k] > -np.inf:
+            _softmax(tile[k], top[k])
+        else:  # nothing attended: zeros; nothing but NaN and -inf attended: NaN
+            tile[k] = 0
+            for j in live:
+                if seen[k * strides[1] + j * strides[2]]:
+                    tile[k, j] = np.nan
+
+
 @exact
 def score(
     a,
@@ -167,65 +224,29 @@ def score(
 ):
     """Write scores or weights of queries first, first + 1, ... into out (batch, q, m).
 
-    A task is four queries.
+    A task is a tile of four queries.
     """
-    q = out.shape[1]
-    width = beta.shape[2]
+    q, width = out.shape[1], beta.shape[2]
     tiles = (q + 3) // 4
     limit = limits(v[0]).query
     w, plus, top = scratch(4, width, a), scratch(4, width, a), np.empty(4, a.dtype)
     for task in range(start, stop):
         i, r = task // tiles, task % tiles * 4
         rows, live = min(4, q - r), keys[i, : count[i]]
-        tile = out[i, r : r + rows]
+        tile, queries = out[i, r : r + rows], a[i, first + r : first + r + rows]
         seen = mask[i * strides[0] + (first + r) * strides[1] :]
         tile[:] = -np.inf
         top[:] = -np.inf
         if direct[i]:
-            for k in range(rows):
-                for j in live:
-                    if seen[k * strides[1] + j * strides[2]]:
-                        _put(
-                            tile, top, k, j, score_plainly(a[i, first + r + k], b[i, j], v) * scale
-                        )
+            _score_each_plainly(queries, b[i], v, scale, live, seen, strides, tile, top)
         else:
             for k in range(rows):
-                query_terms(a[i, first + r + k], limit, frame[i, 0], frame[i, 1], w[k], plus[k])
+                query_terms(queries[k], limit, frame[i, 0], frame[i, 1], w[k], plus[k])
                 for e in range(width):
                     w[k, e] *= v[e]
             if rows == 4:
-                for j in live:
-                    at = j * strides[2]
-                    m0, m1 = seen[at], seen[at + strides[1]]
-                    m2, m3 = seen[at + 2 * strides[1]], seen[at + 3 * strides[1]]
-                    if m0 or m1 or m2 or m3:
-                        s0, s1, s2, s3 = _score_four_queries(beta[i, j], v, w, plus)
-                        if m0:
-                            _put(tile, top, 0, j, s0 * scale)
-                        if m1:
-                            _put(tile, top, 1, j, s1 * scale)
-                        if m2:
-                            _put(tile, top, 2, j, s2 * scale)
-                        if m3:
-                            _put(tile, top, 3, j, s3 * scale)
+                _score_all_four(beta[i], v, w, plus, scale, live, seen, strides, tile, top)
             else:
-                for k in range(rows):
-                    for t in range(0, len(live), 2):
-                        j0, j1 = live[t], live[min(t + 1, len(live) - 1)]
-                        m0 = seen[k * strides[1] + j0 * strides[2]]
-                        m1 = seen[k * strides[1] + j1 * strides[2]]
-                        if m0 or m1:
-                            s0, s1 = score_two_keys(beta[i, j0], beta[i, j1], v, w[k], plus[k])
-                            if m0:
-                                _put(tile, top, k, j0, s0 * scale)
-                            if m1:
-                                _put(tile, top, k, j1, s1 * scale)
+                _score_one_by_one(beta[i], v, w, plus, scale, live, seen, strides, tile, top)
         if softmax:
-            for k in range(rows):
-                if top[k] > -np.inf:
-                    _softmax(tile[k], top[k])
-                else:  # nothing attended: zeros; nothing but NaN and -inf attended: NaN
-                    tile[k] = 0
-                    for j in live:
-                        if seen[k * strides[1] + j * strides[2]]:
-                            tile[k, j] = np.nan
+            _softmax_each(live, seen, strides, tile, top)
