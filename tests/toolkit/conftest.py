@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import random
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
 import pytest
 from training_runs import spell
+
+from luong.toolkit.cli import main
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -26,16 +30,16 @@ training: {{updates: 400, batch_size: 32, learning_rate: 0.01, warmup: 20, valid
 """
 
 
-@pytest.fixture(scope="session")
-def run() -> Run:
-    """The command `luong` in a process of its own."""
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The command `luong` in this process, which need not load torch again."""
 
     def run(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "luong.toolkit", *map(str, arguments)]
-        done = subprocess.run(command, input=stdin, capture_output=True, check=False)
-        return subprocess.CompletedProcess(
-            command, done.returncode, done.stdout.decode(), done.stderr.decode()
-        )
+        argv = [str(argument) for argument in arguments]
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+        status = main(argv)
+        return subprocess.CompletedProcess(argv, status, *capsys.readouterr())
 
     return run
 
@@ -60,9 +64,10 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def model(run: Run, recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a trained model."""
     out = tmp_path_factory.mktemp("runs") / "model"
-    done = run("train", recipe, "--out", out)
+    command = [sys.executable, "-m", "luong.toolkit", "train", str(recipe), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return out

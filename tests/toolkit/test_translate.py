@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
 import shutil
 import subprocess
 import sys
-import warnings
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,25 +17,10 @@ from training_runs import spell
 
 from conftest import Run
 from luong.seq2seq.search import Decoding, Sampling
-from luong.toolkit.cli import main
 from luong.toolkit.translating import Translator
 from rounding import assert_rounded
 
 WRONG, FAILED = 2, 1
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """The command in this process, which need not load torch again."""
-
-    def call(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
-        argv = [str(argument) for argument in arguments]
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-        status = main(argv)
-        return subprocess.CompletedProcess(argv, status, *capsys.readouterr())
-
-    return call
 
 
 def one_line(done: subprocess.CompletedProcess[str], status: int) -> str:
@@ -48,9 +31,9 @@ def one_line(done: subprocess.CompletedProcess[str], status: int) -> str:
     return done.stderr
 
 
-def test_n_best_as_tsv(call: Run, model: Path) -> None:
+def test_n_best_as_tsv(run: Run, model: Path) -> None:
     options = ("--beam", 4, "--n-best", 3, "--format", "tsv", "--alignments", "pharaoh")
-    done = call("translate", model, "abbc", "", *options)
+    done = run("translate", model, "abbc", "", *options)
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     assert [row[:2] for row in rows] == [["1", "1"], ["1", "2"], ["1", "3"], ["2", "1"]]
     assert rows[0][4] == spell("abbc")
@@ -58,15 +41,15 @@ def test_n_best_as_tsv(call: Run, model: Path) -> None:
     scores = [float(row[2]) for row in rows[:3]]
     assert scores == sorted(scores, reverse=True)
     assert rows[3][2:] == ["0.000000", "", "", "0", "[]"]
-    done = call("translate", model, "a\té", *options[:2], *options[4:6], "--max-source-length", 3)
+    done = run("translate", model, "a\té", *options[:2], *options[4:6], "--max-source-length", 3)
     assert done.stdout.split("\t")[4:] == ["0", r'["\t", "é"]' + "\n"]
-    done = call("translate", model, "abc", *options[4:6], "--max-source-length", 1)
+    done = run("translate", model, "abc", *options[4:6], "--max-source-length", 1)
     assert done.stdout.split("\t")[4:] == ["2", "[]\n"]
 
 
-def test_n_best_as_json_lines(call: Run, model: Path) -> None:
+def test_n_best_as_json_lines(run: Run, model: Path) -> None:
     options = ("--beam", 4, "--n-best", 2, "--format", "jsonl", "--alignments", "matrix")
-    done = call("translate", model, *options, stdin="abbc\n\nü\n".encode())
+    done = run("translate", model, *options, stdin="abbc\n\nü\n".encode())
     first, blank, third = map(json.loads, done.stdout.splitlines())
     assert (first["line"], first["source"], len(first["outputs"])) == (1, "abbc", 2)
     best = first["outputs"][0]
@@ -87,97 +70,97 @@ def test_n_best_as_json_lines(call: Run, model: Path) -> None:
     assert third["line"] == 3
     assert (third["source"], third["unseen"], third["dropped"]) == ("ü", ["ü"], 0)
     assert (first["unseen"], blank["unseen"]) == ([], [])
-    long = call("translate", model, *options[4:6], "--max-source-length", 2, stdin=b"abcde")
+    long = run("translate", model, *options[4:6], "--max-source-length", 2, stdin=b"abcde")
     assert json.loads(long.stdout)["dropped"] == 3
     assert "alignment" not in best
-    links = json.loads(call("translate", model, "ab", *options[4:6], "--alignments=pharaoh").stdout)
+    links = json.loads(run("translate", model, "ab", *options[4:6], "--alignments=pharaoh").stdout)
     assert links["outputs"][0]["alignment"] == "0-0 1-1"
 
 
-def test_words_may_stand_among_options(call: Run, model: Path) -> None:
-    done = call("translate", "--beam", 2, model, "ab", "--bf16", "c", "--beam=3", "--", "--d")
+def test_words_may_stand_among_options(run: Run, model: Path) -> None:
+    done = run("translate", "--beam", 2, model, "ab", "--bf16", "c", "--beam=3", "--", "--d")
     assert done.stdout.splitlines()[:2] == [spell("ab"), spell("c")]
     assert len(done.stdout.splitlines()) == 3
     assert "never seen in training: -" in done.stderr
 
 
-def test_samples_are_those_of_the_seed(call: Run, model: Path) -> None:
+def test_samples_are_those_of_the_seed(run: Run, model: Path) -> None:
     def drawn(*options: object) -> list[str]:
         options = ("--sample", "--temperature", 3, "--n-best", 4, "--format", "tsv", *options)
-        return call("translate", model, "abcde", *options).stdout.splitlines()
+        return run("translate", model, "abcde", *options).stdout.splitlines()
 
     assert len(set(drawn())) == 4
     assert drawn() == drawn("--seed", 1)
     assert drawn() != drawn("--seed", 2)
 
 
-def test_a_very_long_line_is_cut_and_said_to_be(call: Run, model: Path) -> None:
+def test_a_very_long_line_is_cut_and_said_to_be(run: Run, model: Path) -> None:
     long = "abc" * 33_334
     options = ("--max-source-length", 30, "--format", "jsonl")
-    done = call("translate", model, *options, stdin=f"ab\n{long}\ndd\n".encode())
+    done = run("translate", model, *options, stdin=f"ab\n{long}\ndd\n".encode())
     rows = [json.loads(line)["outputs"][0] for line in done.stdout.splitlines()]
     assert [rows[0]["text"], rows[2]["text"]] == [spell("ab"), spell("dd")]
     assert len(rows[1]["tokens"]) <= 70
     assert "luong: stdin:2: cut to 30 of 100,002 source symbols\n" in done.stderr
 
 
-def test_a_prefix_and_a_dictionary(call: Run, model: Path, tmp_path: Path) -> None:
-    done = call("translate", model, "abc", "--prefix", "e e")
+def test_a_prefix_and_a_dictionary(run: Run, model: Path, tmp_path: Path) -> None:
+    done = run("translate", model, "abc", "--prefix", "e e")
     assert done.stdout.startswith("e e ")
     assert "prefix: never seen in training: q" in one_line(
-        call("translate", model, "a", "--prefix", "q"), FAILED
+        run("translate", model, "a", "--prefix", "q"), FAILED
     )
     dictionary = tmp_path / "words"
     dictionary.write_text("a\tx\nb\ty\n")
     options = ("--replace-unknown", "--dictionary", dictionary)
-    assert call("translate", model, "abc", *options).stdout == f"{spell('abc')}\n"
+    assert run("translate", model, "abc", *options).stdout == f"{spell('abc')}\n"
     dictionary.write_text("a\tx\nb\n")
-    message = one_line(call("translate", model, "abc", *options), FAILED)
+    message = one_line(run("translate", model, "abc", *options), FAILED)
     assert f"{dictionary}:2: expected source<TAB>target, got 'b'" in message
 
 
-def test_an_ensemble(call: Run, model: Path, tmp_path: Path) -> None:
+def test_an_ensemble(run: Run, model: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(model, other)
-    done = call("translate", model, "--ensemble", other, "abc", "--ensemble", other)
+    done = run("translate", model, "--ensemble", other, "abc", "--ensemble", other)
     assert (done.stdout, done.stderr) == (f"{spell('abc')}\n", "")
     (other / "target.json").write_text((other / "target.json").read_text().replace('"a"', '"q"'))
-    message = one_line(call("translate", model, "abc", "--ensemble", other), FAILED)
+    message = one_line(run("translate", model, "abc", "--ensemble", other), FAILED)
     assert f"{other}: its target vocabulary is not that of {model}" in message
 
 
-def test_the_beam_is_as_wide_as_the_list(call: Run, model: Path) -> None:
+def test_the_beam_is_as_wide_as_the_list(run: Run, model: Path) -> None:
     options = ("--n-best", 3, "--format", "tsv")
-    wide = call("translate", model, "abbc", *options, "--beam", 3)
-    assert call("translate", model, "abbc", *options).stdout == wide.stdout
+    wide = run("translate", model, "abbc", *options, "--beam", 3)
+    assert run("translate", model, "abbc", *options).stdout == wide.stdout
     assert len(wide.stdout.splitlines()) == 3
 
 
-def test_no_ngram_occurs_twice(call: Run, model: Path) -> None:
+def test_no_ngram_occurs_twice(run: Run, model: Path) -> None:
     long = ("--min-extra", 20, "--max-extra", 20)
     for count, repeated in ((0, True), (2, False)):
-        done = call("translate", model, "abcde", *long, "--no-repeat-ngram", count)
+        done = run("translate", model, "abcde", *long, "--no-repeat-ngram", count)
         symbols = done.stdout.split()
         pairs = [*pairwise(symbols)]
         assert (len(set(pairs)) < len(pairs)) == repeated
 
 
-def test_an_input_is_not_overwritten(call: Run, model: Path, tmp_path: Path) -> None:
+def test_an_input_is_not_overwritten(run: Run, model: Path, tmp_path: Path) -> None:
     source, link = tmp_path / "in", tmp_path / "link"
     source.write_text("abc\n")
     link.symlink_to(source)
     for output in (source, link):
-        done = call("translate", model, "--input", source, "--output", output)
+        done = run("translate", model, "--input", source, "--output", output)
         assert f"--output: {output} is read as well: give another file" in one_line(done, WRONG)
         files = ("--source", source, "--target", source)
-        done = call("align", model, *files, "--output", output)
+        done = run("align", model, *files, "--output", output)
         assert f"--output: {output} is read as well" in one_line(done, WRONG)
-        done = call("evaluate", model, *files, "--output", output)
+        done = run("evaluate", model, *files, "--output", output)
         assert f"--output: {output} is read as well" in one_line(done, WRONG)
     assert source.read_text() == "abc\n"
     table = tmp_path / "table"
     table.write_text("abc\ta b c\n")
-    done = call("evaluate", model, "--data", table, "--output", table)
+    done = run("evaluate", model, "--data", table, "--output", table)
     assert f"--output: {table} is read as well" in one_line(done, WRONG)
     assert table.read_text() == "abc\ta b c\n"
 
@@ -187,16 +170,16 @@ def words(count: int) -> str:
     return "".join(f"{'abcde'[i % 5] * (i % 3)}{'abcde'[: i % 6]}\n" for i in range(count))
 
 
-def test_a_file_is_the_same_as_a_pipe(call: Run, model: Path, tmp_path: Path) -> None:
+def test_a_file_is_the_same_as_a_pipe(run: Run, model: Path, tmp_path: Path) -> None:
     source, output = tmp_path / "in", tmp_path / "out"
     source.write_text(words(1000))
-    piped = call("translate", model, stdin=words(1000).encode())
+    piped = run("translate", model, stdin=words(1000).encode())
     assert len(piped.stdout.splitlines()) == 1000
-    done = call("translate", model, "--input", source, "--output", output)
+    done = run("translate", model, "--input", source, "--output", output)
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
     assert output.read_text() == piped.stdout
     source.write_bytes(b"abc\n" * 500 + b"\xff\n" + b"abc\n" * 500)
-    bad = call("translate", model, "--input", source, "--output", tmp_path / "bad")
+    bad = run("translate", model, "--input", source, "--output", tmp_path / "bad")
     assert f"{source}:501: not valid UTF-8" in one_line(bad, FAILED)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
@@ -207,13 +190,13 @@ def torchrun(count: int, *arguments: object) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_processes_share_a_file_and_keep_its_order(call: Run, model: Path, tmp_path: Path) -> None:
+def test_processes_share_a_file_and_keep_its_order(run: Run, model: Path, tmp_path: Path) -> None:
     source, output = tmp_path / "in", tmp_path / "out"
     source.write_text(words(999))
     options = ("--format", "tsv", "--sample", "--n-best", 2, "--temperature", 2)
     done = torchrun(3, "translate", model, "--input", source, "--output", output, *options)
     assert done.returncode == 0, done.stderr
-    alone = call("translate", model, *options, stdin=words(999).encode())
+    alone = run("translate", model, *options, stdin=words(999).encode())
     shared = [line.split("\t") for line in output.read_text().splitlines()]
     expected = [line.split("\t") for line in alone.stdout.splitlines()]
     assert len(shared) == len(expected)
@@ -308,24 +291,24 @@ def test_memory_is_bounded_on_an_endless_stream(model: Path) -> None:
     ],
 )
 def test_wrong_settings_are_refused_before_a_model_is_read(
-    call: Run, options: list[str], message: str
+    run: Run, options: list[str], message: str
 ) -> None:
-    assert re.search(message, one_line(call("translate", "no-model", *options), WRONG))
+    assert re.search(message, one_line(run("translate", "no-model", *options), WRONG))
 
 
-def test_an_input_that_is_not_there(call: Run, model: Path) -> None:
+def test_an_input_that_is_not_there(run: Run, model: Path) -> None:
     assert "no-file: No such file" in one_line(
-        call("translate", model, "--input", "no-file"), FAILED
+        run("translate", model, "--input", "no-file"), FAILED
     )
 
 
-def test_score(call: Run, model: Path, tmp_path: Path) -> None:
+def test_score(run: Run, model: Path, tmp_path: Path) -> None:
     source, target = tmp_path / "s", tmp_path / "t"
     options = ("--beam", 3, "--n-best", 3, "--format", "jsonl")
-    outputs = json.loads(call("translate", model, "abbc", *options).stdout)["outputs"]
+    outputs = json.loads(run("translate", model, "abbc", *options).stdout)["outputs"]
     source.write_text("abbc\n" * 3)
     target.write_text("".join(f"{output['text']}\n" for output in outputs))
-    done = call("score", model, "--source", source, "--target", target)
+    done = run("score", model, "--source", source, "--target", target)
     scores = [float(line) for line in done.stdout.splitlines()]
     assert scores == pytest.approx([output["score"] for output in outputs], abs=2e-5)
     symbols = sum(len(output["tokens"]) + 1 for output in outputs)
@@ -333,11 +316,11 @@ def test_score(call: Run, model: Path, tmp_path: Path) -> None:
     found = re.fullmatch(r"luong: 3 pairs, perplexity ([\d.]+) per target symbol\n", done.stderr)
     assert found
     assert float(found[1]) == pytest.approx(perplexity, rel=1e-3)
-    rows = call("score", model, "--source", source, "--target", target, "--json").stdout
+    rows = run("score", model, "--source", source, "--target", target, "--json").stdout
     for line, output in zip(rows.splitlines(), outputs, strict=True):
         row = json.loads(line)
         assert row["score"] == pytest.approx(sum(row["steps"]), abs=1e-4)
         assert row["tokens"] == [*output["tokens"], None]
     target.write_text("a\n")
-    message = one_line(call("score", model, "--source", source, "--target", target), FAILED)
+    message = one_line(run("score", model, "--source", source, "--target", target), FAILED)
     assert "3 lines" in message
