@@ -11,6 +11,7 @@ from numba.extending import is_jitted
 from luong import kernels
 from luong.kernels import jit
 from luong.kernels.additive import backward, forward, windowed_loops
+from luong.kernels.windowed import loops
 
 LOOPS = """
 from inlined import plus
@@ -73,7 +74,9 @@ def test_an_edit_of_any_source_changes_the_digest(tmp_path):
     assert jit.digest(copy) != jit.DIGEST
 
 
-@pytest.mark.parametrize("module", [forward, backward, windowed_loops], ids=lambda x: x.__name__)
+@pytest.mark.parametrize(
+    "module", [forward, backward, windowed_loops, loops], ids=lambda x: x.__name__
+)
 def test_kernels_bear_the_digest(module):
     jitted = [x for x in vars(module).values() if is_jitted(x)]
     names = [x.py_func.__qualname__ for x in jitted if x.targetoptions.get("nogil")]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from luong.kernels.jit import inline
+from luong.kernels.jit import fast_inline, inline
 
 
 class Limits(NamedTuple):
@@ -127,6 +127,22 @@ def exp(x):
     low = limits(x).exponent
     s, y = reduce(low if x < low else x)
     return s - s if x < low else s * y + s
+
+
+@fast_inline
+def dot(x, y):
+    """Return the sum of x * y."""
+    total = as_(0, x[0])
+    for e in range(len(x)):
+        total += x[e] * y[e]
+    return total
+
+
+@inline
+def add_times(out, factor, x):
+    """Add factor * x to out."""
+    for e in range(len(out)):
+        out[e] += factor * x[e]
 
 
 @inline

@@ -16,7 +16,7 @@ vectorises without alias checks, which it gives up on where there are many array
 
 from __future__ import annotations
 
-from luong.kernels.elementary import as_, clamp, limits, reduce, scratch, tanh
+from luong.kernels.elementary import add_times, as_, clamp, dot, limits, reduce, scratch, tanh
 from luong.kernels.jit import exact, fast_inline, inline
 
 CHUNK = 64  # features of a task
@@ -166,13 +166,6 @@ def _finish_key(k, v, add, out):
 
 
 @inline
-def add_times(unit, x, out):
-    """Add unit * x to out."""
-    for e in range(len(out)):
-        out[e] += unit * x[e]
-
-
-@inline
 def _prepare_keys(beta, kappa, c, end, live, direct, keys):
     """Fill the scratch rows of the keys that may be attended; B is 1 where `direct`."""
     for t in range(len(live)):
@@ -273,7 +266,7 @@ def gradients(a, b, v, beta, frame, direct, keys, count, first, g, unit, ga, gb,
         if first == 0:
             for j in keys[i, count[i] :]:
                 gb[i, j, c:end] = none
-        add_times(unit, queries[SUM_V:], gv[i, c:end])
+        add_times(gv[i, c:end], unit, queries[SUM_V:])
 
 
 @exact
@@ -313,15 +306,7 @@ def step(a, v, beta, frame, keys, count, g, unit, ga, gb, gv, start, stop):
             q, end = queries[x], min(d, c + CHUNK)
             finish_query(q, v[c:end], ga[i, 0, c:end])
             finish_v(q, total, q[SUM_V:])
-            add_times(unit, q[SUM_V:], gv[i, c:end])
-
-
-@fast_inline
-def _dot(x, y):
-    total = as_(0, x[0])
-    for j in range(len(x)):
-        total += x[j] * y[j]
-    return total
+            add_times(gv[i, c:end], unit, q[SUM_V:])
 
 
 @exact
@@ -332,7 +317,7 @@ def through_softmax(weights, grad, masked, start, stop):
     """
     for r in range(start, stop):
         w, g = weights[r], grad[r]
-        total = _dot(w, g)
+        total = dot(w, g)
         for j in range(len(g)):
             u = (g[j] - total) * w[j]
             g[j] = as_(0, u) if masked and w[j] == 0 else u

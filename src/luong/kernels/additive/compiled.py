@@ -221,7 +221,7 @@ def kept_rows(n: int, m: int, d: int) -> int:
 
 def _blocks(b: int, n: int, m: int, d: int) -> Iterator[slice]:
     """Yield the queries of each block."""
-    step = n if kept_rows(n, m, d) else _up(max(1, _BLOCK // (b * m)), 4)
+    step = n if kept_rows(n, m, d) else _up(max(1, _BLOCK // (b * m)), forward.TILE)
     return (slice(first, min(first + step, n)) for first in range(0, n, step))
 
 
@@ -274,8 +274,8 @@ def _scores(call: _Call, first: int, out: Tensor, softmax: bool) -> None:
         first,
         array(out),
         softmax,
-        tasks=b * -(-rows // 4),
-        cost=min(4, rows) * m * call.query.shape[2],
+        tasks=b * -(-rows // forward.TILE),
+        cost=min(forward.TILE, rows) * m * call.query.shape[2],
     )
 
 

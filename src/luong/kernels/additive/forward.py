@@ -18,6 +18,7 @@ from luong.kernels.elementary import as_, clamp, exp, limits, reduce, scratch, t
 from luong.kernels.jit import exact, fast_inline, inline
 
 PAD = 32  # features are padded to whole pairs of vectors of 16
+TILE = 4  # queries of a task, which meet a key together
 
 
 @fast_inline
@@ -224,15 +225,15 @@ def score(
 ):
     """Write scores or weights of queries first, first + 1, ... into out (batch, q, m).
 
-    A task is a tile of four queries.
+    A task is a tile of queries.
     """
     q, width = out.shape[1], beta.shape[2]
-    tiles = (q + 3) // 4
+    tiles = (q + TILE - 1) // TILE
     limit = limits(v[0]).query
-    w, plus, top = scratch(4, width, a), scratch(4, width, a), np.empty(4, a.dtype)
+    w, plus, top = scratch(TILE, width, a), scratch(TILE, width, a), np.empty(TILE, a.dtype)
     for task in range(start, stop):
-        i, r = task // tiles, task % tiles * 4
-        rows, live = min(4, q - r), keys[i, : count[i]]
+        i, r = task // tiles, task % tiles * TILE
+        rows, live = min(TILE, q - r), keys[i, : count[i]]
         tile, queries = out[i, r : r + rows], a[i, first + r : first + r + rows]
         seen = mask[i * strides[0] + (first + r) * strides[1] :]
         tile[:] = -np.inf
@@ -244,7 +245,7 @@ def score(
                 query_terms(queries[k], limit, frame[i, 0], frame[i, 1], w[k], plus[k])
                 for e in range(width):
                     w[k, e] *= v[e]
-            if rows == 4:
+            if rows == TILE:
                 _score_all_four(beta[i], v, w, plus, scale, live, seen, strides, tile, top)
             else:
                 _score_one_by_one(beta[i], v, w, plus, scale, live, seen, strides, tile, top)

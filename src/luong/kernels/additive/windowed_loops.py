@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from luong.kernels.additive import backward, forward
 from luong.kernels.additive.backward import CHUNK, SQUARE, SUM_V, SUM_Z, SUM_ZB
-from luong.kernels.elementary import as_, limits, scratch
+from luong.kernels.elementary import add_times, as_, limits, scratch
 from luong.kernels.jit import exact, inline
 
 
@@ -99,4 +99,4 @@ def gradients(a, b, v, beta, frame, direct, first, g, unit, ga, gb, gv, start, s
             backward.finish_v(q, total, q[SUM_V:])
         for j in range(b.shape[1]):
             _finish_key(vc, kappa, beta[i, j, c:end], direct[i], gb[i, j, c:end])
-        backward.add_times(unit, q[SUM_V:], gv[i, c:end])
+        add_times(gv[i, c:end], unit, q[SUM_V:])

@@ -1,46 +1,33 @@
-"""Compiled: see the formulas in `luong.kernels.windowed`. Each kernel does tasks start..stop."""
+"""Compiled kernels of the formulas in `luong.kernels.windowed`. Each does tasks start..stop."""
 
 from __future__ import annotations
 
-from luong.kernels.elementary import as_
+from luong.kernels.elementary import add_times, dot
 from luong.kernels.jit import exact, fast_inline
 
 CHUNK = 64  # features of a task of `spread`
 
 
 @fast_inline
-def _dot(a, b):
-    s = as_(0, a[0])
-    for e in range(len(a)):
-        s += a[e] * b[e]
-    return s
-
-
-@fast_inline
 def _add_four(out, a, b, c, d, wa, wb, wc, wd):
+    """Add four rows, each times its weight, to out."""
     for e in range(len(out)):
         out[e] += (wa * a[e] + wb * b[e]) + (wc * c[e] + wd * d[e])
 
 
-@fast_inline
-def _add(out, a, w):
-    for e in range(len(out)):
-        out[e] += w * a[e]
-
-
 @exact
 def dots(query, x, first, out, start, stop):
-    """A task is a query."""
+    """Write dots; a task is a query."""
     n, w = out.shape[1], out.shape[2]
     for task in range(start, stop):
         b, i = task // n, task % n
         for k in range(w):
-            out[b, i, k] = _dot(query[b, i], x[b, first[b, i] + k])
+            out[b, i, k] = dot(query[b, i], x[b, first[b, i] + k])
 
 
 @exact
 def sums(weights, x, first, out, start, stop):
-    """A task is a query."""
+    """Write sums; a task is a query."""
     n, w = weights.shape[1], weights.shape[2]
     for task in range(start, stop):
         b, i = task // n, task % n
@@ -59,12 +46,15 @@ def sums(weights, x, first, out, start, stop):
                 weights[b, i, k + 3],
             )
         for k in range(w - w % 4, w):
-            _add(row, x[b, j + k], weights[b, i, k])
+            add_times(row, weights[b, i, k], x[b, j + k])
 
 
 @exact
 def spread(weights, rows, first, out, start, stop):
-    """A task is a chunk of features of a batch row: no two tasks write to the same place."""
+    """Add to out, which begins with zeros.
+
+    A task is a chunk of features of a batch row: no two tasks write to the same place.
+    """
     n, w, d = weights.shape[1], weights.shape[2], out.shape[2]
     chunks = (d + CHUNK - 1) // CHUNK
     for task in range(start, stop):
@@ -72,4 +62,4 @@ def spread(weights, rows, first, out, start, stop):
         for i in range(n):
             row, j = rows[b, i, c : c + CHUNK], first[b, i]
             for k in range(w):
-                _add(out[b, j + k, c : c + CHUNK], row, weights[b, i, k])
+                add_times(out[b, j + k, c : c + CHUNK], weights[b, i, k], row)
