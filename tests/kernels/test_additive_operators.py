@@ -7,7 +7,7 @@ from torch._dynamo.backends.common import aot_autograd
 
 import luong
 from additive_cases import inputs, normal
-from luong.kernels.additive import compiled
+from luong.kernels.additive import compiled, operators
 from operators import assert_all_near, derivatives
 
 
@@ -34,21 +34,20 @@ def test_opcheck(n, m, masked, layout, dtype):
         rows = [x[:1].expand_as(x) for x in rows]
     query, key, value = rows
     mask = normal(3, n, m, seed=2) < 0.7 if masked else None
-    ops = torch.ops.luong
-    state = compiled.prepare(key, mask)
-    torch.library.opcheck(ops.additive_prepare, (key, mask))
+    terms = compiled.prepare(key, mask)
+    torch.library.opcheck(operators.prepare_op, (key, mask))
     leaves = [x.requires_grad_() for x in (query, key, value, v)]
     query, key, value, v = leaves
-    torch.library.opcheck(ops.additive_score, (query, key, v, mask, state))
-    torch.library.opcheck(ops.additive_attend, (query, key, value, v, mask, state))
+    torch.library.opcheck(operators.score_op, (query, key, v, mask, terms))
+    torch.library.opcheck(operators.attend_op, (query, key, value, v, mask, terms))
     query, key, value, v = (x.detach() for x in leaves)
-    kept = compiled.attend(query, key, value, v, mask, state)[1]
+    kept = compiled.attend(query, key, value, v, mask, terms)[1]
     assert kept.shape == (3, n if n < 40 else 0, m)
     given = normal(3, n, m, dtype=dtype)
-    torch.library.opcheck(ops.additive_score_backward, (given, query, key, v, mask, state))
+    torch.library.opcheck(operators.score_backward_op, (given, query, key, v, mask, terms))
     given = normal(3, n, value.shape[2], dtype=dtype)
     torch.library.opcheck(
-        ops.additive_attend_backward, (given, query, key, value, v, mask, kept, state)
+        operators.attend_backward_op, (given, query, key, value, v, mask, kept, terms)
     )
 
 
