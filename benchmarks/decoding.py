@@ -29,8 +29,8 @@ from typing import Any
 import torch
 
 import luong
-from luong.toolkit import corpus
-from luong.toolkit.translating import Translator
+from luong.toolkit.inference.translator import Translator
+from luong.toolkit.text import corpus
 from peers import PYTHON, ROOT
 from timing import describe, machine, say, seconds
 from training import install

@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True)
     arguments = parser.parse_args()
     pairs, symbols = dictionary()
-    listed = ROOT / "src" / "luong" / "toolkit" / "data" / "cmudict.test.txt"
+    listed = ROOT / "src" / "luong" / "toolkit" / "text" / "data" / "cmudict.test.txt"
     held_out = set(listed.read_text("utf-8").split())
     learned: list[Pair] = []
     right = defaultdict[tuple[int, ...], list[list[int]]](list)

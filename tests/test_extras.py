@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from luong.toolkit.cli import VERBS
+from luong.toolkit.command.cli import VERBS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -59,7 +59,7 @@ def declared(extras: Iterable[str]) -> dict[str, Distribution]:
 
 RUN = """
 import contextlib, io, json, sys
-from luong.toolkit.cli import main
+from luong.toolkit.command.cli import main
 done = []
 for command in json.loads(sys.argv[1]):
     streams = [io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2)]

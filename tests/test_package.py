@@ -99,8 +99,8 @@ def test_the_wheel_has_its_data(installed: Path) -> None:
         "py.typed",
         "__init__.pyi",
         "toolkit/recipes/g2p-en.yaml",
-        "toolkit/data/cmudict.test.txt",
-        "toolkit/data/CMUDICT_LICENSE",
+        "toolkit/text/data/cmudict.test.txt",
+        "toolkit/text/data/CMUDICT_LICENSE",
     ):
         assert (installed / "luong" / name).is_file(), name
 

@@ -31,6 +31,6 @@ from ._window import Window as Window
 from ._windowed import AttendedWindow as AttendedWindow
 from .kernels.dispatch import explain as explain
 from .toolkit import load as load
-from .toolkit.plotting import plot_alignment as plot_alignment
+from .toolkit.inference.pictures import plot_alignment as plot_alignment
 
 __version__: str

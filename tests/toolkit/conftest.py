@@ -7,16 +7,13 @@ import random
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
 import pytest
-from training_runs import spell
+from training_runs import Run, spell
 
-from luong.toolkit.cli import main
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+from luong.toolkit.command.cli import main
 
 RECIPE = """\
 data:

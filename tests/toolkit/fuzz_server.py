@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from luong.toolkit.cli import VERBS, main
+from luong.toolkit.command.cli import VERBS, main
 
 MEMORY = 1 << 30  # bytes that a command may take, beyond what this process has
 SECONDS = 20  # of the processor
@@ -70,8 +70,11 @@ def _become(argv: list[str], cwd: str, streams: list[Path]) -> None:
 
 def serve() -> None:
     torch.set_num_threads(1)
-    names = (f"luong.toolkit.{name}" for name in ("training", "translating", "plotting"))
-    for name in (*names, *(f"luong.toolkit.verbs.{verb}" for verb in VERBS)):
+    names = (
+        f"luong.toolkit.{name}"
+        for name in ("training.loop", "inference.translator", "inference.pictures")
+    )
+    for name in (*names, *(f"luong.toolkit.command.{verb}" for verb in VERBS)):
         importlib.import_module(name)
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from luong.toolkit import cli, training
+from luong.toolkit.command import cli
 from luong.toolkit.config import Config, Data, Model, Side, Training, recipes
 from luong.toolkit.errors import ToolkitError, UsageError
 from luong.toolkit.schema import leaves
+from luong.toolkit.training import loop
 
 SEED = "training:\n  seed: 1\n"
 DATA = "data: {train: a.tsv, dev: b.tsv}\n"
@@ -102,7 +103,7 @@ def loaded(folder: Path, text: str) -> Config:
 def trained(arguments: Sequence[object], monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     """The settings that `luong train` trains by."""
     found = list[Config]()
-    monkeypatch.setattr(training, "train", lambda config, out, limit: found.append(config) or 0)
+    monkeypatch.setattr(loop, "train", lambda config, out, limit: found.append(config) or 0)
     cli.main(["train", *map(str, arguments)])
     return found
 

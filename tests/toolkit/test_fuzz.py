@@ -15,7 +15,7 @@ import pytest
 from mutations import mutate
 from training_runs import ENVIRONMENT, rows, small
 
-from luong.toolkit import training
+from luong.toolkit.training import loop
 
 pytestmark = pytest.mark.slow
 SERVER = Path(__file__).parent / "fuzz_server.py"
@@ -80,7 +80,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     config = small(folder, updates=12, validate_every=4, checkpoint_every=3)
     run = folder / "run"
     while not (run / "metrics.csv").exists() or len(rows(run)) < 2:
-        training.train(config, run, seconds=0)  # stopped: there is something to go on with
+        loop.train(config, run, seconds=0)  # stopped: there is something to go on with
     for side, lines in (("source", "abc\ndd\n"), ("target", "a b c\nd:\n")):
         (folder / side).write_text(lines)
     command = [sys.executable, str(SERVER)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from luong.toolkit.errors import ToolkitError, UsageError
-from luong.toolkit.streams import destination, output
+from luong.toolkit.outputs import destination, output
 from luong.toolkit.torchrun import Process
 
 
@@ -100,7 +100,7 @@ def test_output_to_stdout_by_its_name_appends(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("first\n")
     code = (
-        "from pathlib import Path; from luong.toolkit.streams import destination\n"
+        "from pathlib import Path; from luong.toolkit.outputs import destination\n"
         "with destination(Path('/dev/stdout')) as file: file.write('second\\n')"
     )
     with log.open("a") as file:

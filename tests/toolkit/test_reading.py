@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from luong.toolkit import corpus, reading, streams
+from luong.toolkit import reading
+from luong.toolkit.command import streams
 from luong.toolkit.errors import ToolkitError
+from luong.toolkit.text import corpus
 from luong.toolkit.torchrun import Process
 
 

@@ -12,7 +12,7 @@ import yaml
 from luong.seq2seq import Seq2Seq
 from luong.toolkit.config import RECIPES, Config, Model
 from luong.toolkit.errors import UsageError
-from luong.toolkit.translating import build_model
+from luong.toolkit.inference.translator import build_model
 
 NAMES = (
     "align-small",

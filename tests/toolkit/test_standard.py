@@ -13,7 +13,7 @@ import pytest
 from training_runs import spell
 
 from luong.toolkit import standard
-from luong.toolkit.cli import main
+from luong.toolkit.command.cli import main
 from luong.toolkit.errors import ToolkitError
 
 COMMAND = f"{sys.executable} -m luong.toolkit"
@@ -196,16 +196,19 @@ def test_no_prompt_without_a_terminal(model: Path) -> None:
     assert shell(f"echo abc | LUONG translate {model}").stderr == ""
 
 
-@pytest.mark.parametrize("module", ["luong.toolkit.verbs.translate", "numpy", "torch", "readline"])
+@pytest.mark.parametrize(
+    "module", ["luong.toolkit.command.translate", "numpy", "torch", "readline"]
+)
 @pytest.mark.slow
 def test_an_interrupt_while_all_is_loaded_is_one_line(model: Path, module: str) -> None:
     code = (
         "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in the background
         "class Interrupting:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupting())\n"
-        "from luong.toolkit.cli import main\n"
+        "from luong.toolkit.command.cli import main\n"
         f"sys.argv = ['luong', 'translate', {str(model)!r}]\n"
         "sys.exit(main())\n"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from luong.toolkit.cli import main
+from luong.toolkit.command.cli import main
 from luong.toolkit.errors import UsageError
 from luong.toolkit.torchrun import Process, started
 

@@ -7,19 +7,21 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 
-from luong.toolkit import training
 from luong.toolkit.config import Config, Data, Model, Side, Training
+from luong.toolkit.training import loop
 
 SIZES = {"embedding_size": 5, "hidden_size": 6, "dropout": 0.1}
 # every weight and row depends on the last, and nothing falls on the same update
 STEPS = {"updates": 31, "batch_size": 7, "warmup": 3, "validate_every": 10, "checkpoint_every": 4}
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+Run = Callable[..., "subprocess.CompletedProcess[str]"]  # the command, in a process of its own
 COMMAND = [sys.executable, "-m", "luong.toolkit"]
 
 
@@ -85,7 +87,7 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 def whole_run(config: Config, out: Path) -> Path:
     """The folder of a training that nothing interrupts."""
-    assert training.train(config, out) == 0
+    assert loop.train(config, out) == 0
     return out
 
 

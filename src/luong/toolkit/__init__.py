@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from luong.toolkit.errors import needs_toolkit
 
 if TYPE_CHECKING:
-    from luong.toolkit.translating import Translator
+    from luong.toolkit.inference.translator import Translator
 
 
 def load(folder: str | Path, *others: str | Path, device: str | None = None) -> Translator:
@@ -42,5 +42,5 @@ def load(folder: str | Path, *others: str | Path, device: str | None = None) -> 
     """
     with needs_toolkit():
         from luong.toolkit.devices import find_device
-        from luong.toolkit.translating import Translator
+        from luong.toolkit.inference.translator import Translator
     return Translator.load(Path(folder), *map(Path, others), device=find_device(device))

@@ -2,6 +2,6 @@
 
 import sys
 
-from luong.toolkit.cli import main
+from luong.toolkit.command.cli import main
 
 sys.exit(main())

@@ -1,0 +1,320 @@
+"""luong evaluate"""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from luong.toolkit.choices import (
+    BASE,
+    BUCKETS,
+    DEFAULT_METRICS,
+    METRICS,
+    SAMPLES,
+    SCORES,
+    SEED,
+    Lines,
+)
+from luong.toolkit.command import options, terminal
+from luong.toolkit.errors import ToolkitError, UsageError
+from luong.toolkit.outputs import destination
+
+if TYPE_CHECKING:
+    from luong.toolkit.inference.measures import Answer, Bucket, Measurement
+    from luong.toolkit.text.corpus import Pair
+
+_SEARCH = ("beam", "length_penalty", "no_repeat_ngram")
+
+
+def run(argv: Sequence[str]) -> None:
+    """luong evaluate MODEL | --hypotheses FILE --target FILE | --alignments FILE --gold FILE"""
+    arguments = _parser().parse_args(list(argv))
+    if arguments.gold or arguments.alignments:
+        _alignments(arguments)
+    else:
+        _outputs(arguments)
+
+
+def _parser() -> ArgumentParser:
+    parser = terminal.Parser(
+        "evaluate",
+        "Measures of a model's output, one hypothesis a source, or of lines that came from "
+        "elsewhere (--hypotheses). Lines with the same source are references of one: the closest "
+        "counts. With --gold, the alignment error rate of a model, or of --alignments.",
+    )
+    options.add_model(parser, nargs="?")
+    add = parser.add_argument
+    add("--data", help="a corpus as in a recipe; the default is the recipe's test")
+    add("--source", type=Path, help="a file of sources, one a line")
+    add(
+        "--target",
+        type=Path,
+        action="append",
+        default=[],
+        help="a file of targets; again for more references",
+    )
+    add("--hypotheses", type=Path, help="a file of outputs to measure; no model is needed")
+    add("--output", type=Path, help="a file to write outputs to, a line for each source, in order")
+    add("--metrics", type=_metrics, help=f"some of {','.join(METRICS)}; or all")
+    add("--lines", choices=tuple(DEFAULT_METRICS), help="what a source is, and so what WER means")
+    add("--tokenize", help="sacreBLEU's tokenizer, for BLEU; the default is 13a")
+    add("--lowercase", action="store_true", help="BLEU, chrF and TER without regard to case")
+    add("--json", action="store_true", help="print JSON")
+    options.add_number(add, "--by-length", BUCKETS, "break down by source length, in N ranges")
+    options.add_number(
+        add, "--bootstrap", SAMPLES, "95 %% confidence intervals from N samples of the sources"
+    )
+    options.add_number(add, "--seed", SEED, "of the bootstrap", default=1)
+    options.add_ensemble(parser)
+    options.add_computing(parser)
+    options.add_unknown(parser)
+    options.add_settings(parser.add_argument_group("search").add_argument, *_SEARCH)
+    add = parser.add_argument_group("alignments").add_argument
+    add("--gold", type=Path, help="a file of gold links: i-j is sure, ipj possible")
+    options.add_number(add, "--gold-base", BASE, "where its positions start", default=0)
+    add("--alignments", type=Path, help="a file of links i-j, as luong align writes it")
+    return parser
+
+
+def _metrics(text: str) -> list[str]:
+    """The names that --metrics lists."""
+    names = list(METRICS) if text == "all" else text.split(",")
+    for name in names:
+        if name not in METRICS:
+            raise ArgumentTypeError(f"expected some of {','.join(METRICS)}, or all; got {name!r}")
+    return names
+
+
+def _alignments(arguments: Namespace) -> None:
+    if not arguments.gold or bool(arguments.alignments) == bool(arguments.model):
+        raise UsageError("links are measured against --gold: give it, and a model or --alignments")
+    if arguments.model and (not arguments.source or len(arguments.target) != 1):
+        raise UsageError("to align, a model needs --source FILE --target FILE")
+    if arguments.ensemble:
+        raise UsageError("--ensemble: alignments are those of one model")
+    if arguments.output:
+        raise UsageError("--output holds translations; luong align writes links")
+
+    from luong.toolkit.inference import links
+    from luong.toolkit.text.corpus import lines
+
+    if arguments.alignments:
+        name, file = str(arguments.alignments), enumerate(lines(arguments.alignments), 1)
+        found = [links.read(line, f"{name}:{number}") for number, line in file]
+    else:
+        from luong.toolkit.inference import alignment
+
+        name, pairs = str(arguments.source), alignment.read(arguments.source, arguments.target[0])
+        found = [*alignment.align(options.load(arguments), pairs)]
+    gold = [
+        links.read_gold(line, f"{arguments.gold}:{number}", arguments.gold_base)
+        for number, line in enumerate(lines(arguments.gold), 1)
+    ]
+    _check_counts({name: len(found), str(arguments.gold): len(gold)})
+    result = links.agreement(zip(found, gold, strict=True))
+    if arguments.json:
+        print(json.dumps({"data": name, "gold": str(arguments.gold), **result._asdict()}))
+    else:
+        print(f"{name}: {result.pairs:,} pairs")
+        rates = f"precision {result.precision:.2f} %   recall {result.recall:.2f} %"
+        print(f"AER {result.aer:.2f} %   {rates}")
+
+
+def _outputs(arguments: Namespace) -> None:
+    if arguments.tokenize:
+        from luong.toolkit.inference.measures import check_tokenizer
+
+        check_tokenizer(arguments.tokenize)
+    name, found, measurements = (_given if arguments.hypotheses else _translated)(arguments)
+    if not arguments.tokenize and any(m.name == "bleu" for m in measurements):
+        _remark(found)
+    buckets: list[Bucket] = []
+    if arguments.by_length:
+        from luong.toolkit.inference.measures import by_length
+
+        buckets = list(by_length(found, arguments.by_length))
+    intervals = {
+        m.name: m.interval(arguments.bootstrap, arguments.seed)
+        for m in measurements
+        if arguments.bootstrap
+    }
+    show = _print_json if arguments.json else _print
+    show(name, len(found), measurements, buckets, intervals)
+
+
+def _remark(found: Sequence[Answer]) -> None:
+    """Say where BLEU counts sentences as words, since there are no spaces between words."""
+    from luong.toolkit.inference.measures import fitting_tokenizer
+
+    better = fitting_tokenizer(text.line for answer in found for text in answer.references)
+    if better:
+        terminal.say(
+            "BLEU means little here: its tokenizer, 13a, splits at spaces, which these references "
+            f"do not have between words; --tokenize {better} fits them"
+        )
+
+
+def _given(arguments: Namespace) -> tuple[str, list[Answer], list[Measurement]]:
+    if arguments.model or arguments.data or not arguments.target:
+        raise UsageError("--hypotheses are measured against --target, without a model")
+    if arguments.output:
+        raise UsageError("--output: there are no new outputs to write, only --hypotheses")
+
+    from luong.toolkit.inference.measures import given, measure
+    from luong.toolkit.text.corpus import lines
+
+    files = {str(path): list(lines(path)) for path in arguments.target}
+    outputs = list(lines(arguments.hypotheses))
+    sources = list(lines(arguments.source)) if arguments.source else None
+    counts = {name: len(file) for name, file in files.items()}
+    _check_counts({str(arguments.hypotheses): len(outputs)} | counts)
+    if sources is not None:
+        _check_counts(
+            {str(arguments.hypotheses): len(outputs), str(arguments.source): len(sources)}
+        )
+    if not outputs:
+        raise ToolkitError(f"{arguments.hypotheses}: no lines in it")
+    found = given(outputs, [*zip(*files.values(), strict=True)], sources)
+    lines_are: Lines = arguments.lines or "sentences"
+    names = arguments.metrics or DEFAULT_METRICS[lines_are]
+    if "perplexity" in names:
+        raise UsageError("--metrics: perplexity needs a model")
+    measurements = [
+        measure(
+            name,
+            found,
+            sentences=lines_are == "sentences",
+            tokenize=arguments.tokenize,
+            lowercase=arguments.lowercase,
+        )
+        for name in names
+    ]
+    return str(arguments.hypotheses), found, measurements
+
+
+def _translated(arguments: Namespace) -> tuple[str, list[Answer], list[Measurement]]:
+    if not arguments.model:
+        raise UsageError("give a model, or --hypotheses and --target, or --alignments and --gold")
+    if bool(arguments.source) != bool(arguments.target):
+        raise UsageError("--source and --target go together")
+    if arguments.source and arguments.data:
+        raise UsageError("give --data, or --source and --target")
+
+    inputs = (arguments.source, *arguments.target, arguments.dictionary)
+    options.check_output(arguments.output, *inputs)
+    decoding = options.decoding(arguments, *_SEARCH)
+    replace_unknown = options.dictionary(arguments)
+    device = options.find_device(arguments)
+    data, pairs, count = _pairs(arguments)
+
+    from luong.toolkit.inference import evaluation
+
+    translator = options.load_on(device, arguments, arguments.model, *arguments.ensemble)
+    with _output(arguments.output) as file:
+        found = evaluation.evaluate(
+            translator,
+            pairs,
+            decoding,
+            arguments.metrics,
+            lines=arguments.lines,
+            tokenize=arguments.tokenize,
+            lowercase=arguments.lowercase,
+            replace_unknown=replace_unknown,
+            batch_size=arguments.batch_size,
+        )
+        if file:
+            outputs = {answer.source.line: answer.output.line for answer in found.answers}
+            for pair in pairs[:count]:
+                print(outputs[pair.source], file=file)
+    return data, found.answers, found.measurements
+
+
+def _output(path: Path | None) -> AbstractContextManager[TextIO | None]:
+    return destination(path) if path else nullcontext()
+
+
+def _pairs(arguments: Namespace) -> tuple[str, list[Pair], int]:
+    """The name of the corpus, its pairs, and how many of the first hold all sources in order."""
+    from luong.toolkit.text import corpus
+
+    if arguments.source:
+        files = [corpus.read_parallel(arguments.source, target) for target in arguments.target]
+        name = ", ".join(map(str, [arguments.source, *arguments.target]))
+        return name, [pair for file in files for pair in file], len(files[0])
+    data = arguments.data
+    if data is None:
+        from luong.toolkit.config import Config
+
+        data = Config.of_run(arguments.model).data.test
+    if data is None:
+        raise UsageError("the recipe names no test corpus: give --data")
+    options.check_output(arguments.output, *corpus.files(data))
+    pairs = list(corpus.read(data))
+    return data, pairs, len(pairs)
+
+
+def _check_counts(counts: dict[str, int]) -> None:
+    """Refuse files of different lengths, naming the first two."""
+    (first, count), *others = counts.items()
+    for other, n in others:
+        if n != count:
+            raise ToolkitError(f"{first} has {count} lines, {other} has {n}: they should agree")
+
+
+def _print(
+    name: str,
+    sources: int,
+    measurements: Sequence[Measurement],
+    buckets: Sequence[Bucket],
+    intervals: dict[str, tuple[float, float]],
+) -> None:
+    print(f"{name}: {sources:,} sources")
+    print("   ".join(f"{METRICS[m.name]} {_number(m, m.of())}" for m in measurements))
+    for m in measurements:
+        if m.name in intervals:
+            low, high = (_number(m, value) for value in intervals[m.name])
+            print(f"{METRICS[m.name]}: 95 % confidence from {low} to {high}")
+    for m in measurements:
+        if m.signature:
+            print(f"{METRICS[m.name]}: {m.signature}")
+    if buckets:
+        _print_table(measurements, buckets)
+
+
+def _print_table(measurements: Sequence[Measurement], buckets: Sequence[Bucket]) -> None:
+    rows = [["source length", "sources", *(METRICS[m.name] for m in measurements)]]
+    for b in buckets:
+        scores = [_number(m, m.of(b.rows)) for m in measurements]
+        rows.append([f"{b.shortest} to {b.longest}", f"{b.rows.sum():,}", *scores])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("   ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+
+
+def _number(measurement: Measurement, value: float) -> str:
+    return f"{value:.2f}" if measurement.name in SCORES else f"{value:.2f} %"
+
+
+def _print_json(
+    name: str,
+    sources: int,
+    measurements: Sequence[Measurement],
+    buckets: Sequence[Bucket],
+    intervals: dict[str, tuple[float, float]],
+) -> None:
+    result: dict[str, Any] = {"data": name, "sources": sources}
+    result |= {m.name: m.of() for m in measurements}
+    result["signatures"] = {m.name: m.signature for m in measurements if m.signature}
+    if intervals:
+        result["intervals"] = intervals
+    if buckets:
+        result["lengths"] = [
+            {"shortest": b.shortest, "longest": b.longest, "sources": int(b.rows.sum())}
+            | {m.name: m.of(b.rows) for m in measurements}
+            for b in buckets
+        ]
+    print(json.dumps(result))

@@ -1,0 +1,190 @@
+"""Options that several verbs take, and the checks of them before any work begins."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from luong.seq2seq.decoding import RANGES, Decoding, Range, Sampling
+from luong.toolkit.choices import BATCH_SIZE
+from luong.toolkit.errors import ToolkitError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+    from luong.toolkit.inference.translator import Translator
+
+SAMPLING = ("temperature", "top_k", "top_p", "seed")
+_SETTINGS = {
+    "beam": "open hypotheses of a sentence; 1 is greedy search",
+    "n_best": "outputs of a sentence, best first; the beam is at least as wide",
+    "length_penalty": "rank outputs of n symbols by log-probability / n^X; 0: by log-probability",
+    "no_repeat_ngram": "no N symbols in a row occur twice in an output; 0: they may",
+    "min_ratio": "an output has X symbols or more for each symbol of its source, plus --min-extra",
+    "min_extra": "symbols: see --min-ratio",
+    "max_ratio": "an output is cut after X symbols for each symbol of its source, plus --max-extra",
+    "max_extra": "symbols: see --max-ratio",
+    "temperature": "below 1, outputs are nearer to the most probable ones",
+    "top_k": "draw only from the N most probable symbols; 0: from all",
+    "top_p": "draw only from the most probable symbols that together have the probability X",
+    "seed": "the same seed draws the same outputs",
+}
+
+
+class Number:
+    """The type of an option that takes the numbers of a range."""
+
+    def __init__(self, range: Range) -> None:
+        self.range = range
+
+    def __call__(self, text: str) -> float:
+        try:
+            return self.range.read(text)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from None
+
+
+def add_number(
+    add: Callable[..., object],
+    flag: str,
+    range: Range,
+    help: str,
+    *,
+    default: float | None = None,
+    unset: float | None = None,
+) -> None:
+    """Add an option that takes the numbers of a range, which its help names.
+
+    add: a parser's, or a group's, add_argument.
+    unset: what is taken for None; the help names it, or the default.
+    """
+    shown = unset if default is None else default
+    text = f"{help} ({range}" + (")" if shown is None else f"; default: {shown:,g})")
+    metavar = "N" if range.whole else "X"
+    add(flag, type=Number(range), default=default, metavar=metavar, help=text)
+
+
+def add_settings(add: Callable[..., object], *names: str) -> None:
+    """Add options for the settings of decoding that have these names in `Decoding.of`."""
+    for name in names:
+        if name in SAMPLING:  # None: not given, as it has to be without --sample
+            default, unset = None, getattr(Sampling, name)
+        else:
+            default, unset = getattr(Decoding, name), None
+        add_number(add, flag(name), RANGES[name], _SETTINGS[name], default=default, unset=unset)
+
+
+def decoding(arguments: Namespace, *names: str) -> Decoding:
+    """What the options of these names ask for."""
+    settings: dict[str, Any] = {name: getattr(arguments, name) for name in names}
+    with flags_named():
+        return Decoding.of(**settings)
+
+
+def flag(name: str) -> str:
+    """The option of a setting."""
+    return f"--{name.replace('_', '-')}"
+
+
+@contextmanager
+def flags_named() -> Iterator[None]:
+    """Make wrong usage of a ValueError about a setting, `name: reason`."""
+    try:
+        yield
+    except ValueError as error:
+        name, _, reason = str(error).partition(":")
+        raise UsageError(f"{flag(name)}:{reason}") from error
+
+
+def add_model(parser: ArgumentParser, nargs: Literal["?"] | None = None) -> None:
+    """Add the argument that names a model."""
+    parser.add_argument("model", type=Path, nargs=nargs, help="the folder of a trained model")
+
+
+def add_ensemble(parser: ArgumentParser) -> None:
+    """Add the option for models that predict together."""
+    parser.add_argument(
+        "--ensemble",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="MODEL",
+        help="one more model of the same vocabularies, to predict together; may be repeated",
+    )
+
+
+def add_computing(parser: ArgumentParser, batch_size: int = 256) -> None:
+    """Add the options for how a model computes."""
+    add = parser.add_argument
+    add_number(add, "--batch-size", BATCH_SIZE, "lines at a time, at most", default=batch_size)
+    add("--device", help="cpu, cuda, cuda:1, ...; the default is a GPU where there is one")
+    add("--bf16", action="store_true", help="compute in bfloat16, which is less exact")
+
+
+def add_unknown(parser: ArgumentParser) -> None:
+    """Add the options for unknown words."""
+    add = parser.add_argument
+    add("--replace-unknown", action="store_true", help="put source words for unknown symbols")
+    add("--dictionary", type=Path, help="or what lines source<TAB>target of a file have for them")
+
+
+def load(arguments: Namespace) -> Translator:
+    """The model of `add_model`, or the ensemble, as `add_computing` has it."""
+    device = find_device(arguments)  # before a model is read
+    return load_on(device, arguments, arguments.model, *arguments.ensemble)
+
+
+def find_device(arguments: Namespace) -> torch.device:
+    """The device that --device names."""
+    from luong.toolkit import devices
+
+    with flags_named():
+        return devices.find_device(arguments.device)
+
+
+def load_on(device: torch.device, arguments: Namespace, *folders: Path) -> Translator:
+    """The model of a folder, or an ensemble of several, in the type of numbers of --bf16."""
+    import torch
+
+    from luong.toolkit.inference.translator import Translator
+
+    dtype = torch.bfloat16 if arguments.bf16 else torch.float32
+    return Translator.load(*folders, device=device, dtype=dtype)
+
+
+def dictionary(arguments: Namespace) -> Mapping[str, str] | None:
+    """Source words and what stands for them; of several lines for a word the first counts."""
+    if arguments.dictionary and not arguments.replace_unknown:
+        raise UsageError("--dictionary needs --replace-unknown")
+    if not arguments.replace_unknown:
+        return None
+
+    from luong.toolkit.text.corpus import lines
+
+    path: Path | None = arguments.dictionary
+    entries: dict[str, str] = {}
+    for number, line in enumerate(lines(path), 1) if path else ():
+        word, tab, meaning = line.partition("\t")
+        if not tab or not word or "\t" in meaning:
+            raise ToolkitError(f"{path}:{number}: expected source<TAB>target, got {line[:80]!r}")
+        entries.setdefault(word, meaning)
+    return entries
+
+
+def check_output(path: Path | None, *inputs: Path | None) -> None:
+    """Refuse, before any work, an --output that cannot be written or that would replace an input.
+
+    Raises `UsageError`, which names the path.
+    """
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(f"--output: expected a file, got the folder {path}")
+    if not path.parent.is_dir():
+        raise UsageError(f"--output: {path}: there is no folder {path.parent}")
+    for other in inputs:
+        if other is not None and other.is_file() and path.is_file() and path.samefile(other):
+            raise UsageError(f"--output: {path} is read as well: give another file")

@@ -1,0 +1,114 @@
+"""The files that results are written to: whole, or in parts by several processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from io import TextIOWrapper
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from luong.toolkit.errors import ToolkitError, UsageError
+from luong.toolkit.files import whole
+from luong.toolkit.torchrun import ALONE, Process
+
+_STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+_MOST_LINKS = 40  # as Linux
+
+
+@contextmanager
+def output(path: Path) -> Iterator[BinaryIO]:
+    """A file to write what `path` is to hold.
+
+    A regular file, or the one that a link leads to, is replaced at the end of the `with`, whole.
+    Anything else, such as a pipe, a device or /dev/stdout, is written to and stays what it is.
+    """
+    if _is_regular(path):
+        with whole(Path(os.path.realpath(path))) as partial, partial.open("wb") as file:
+            yield file
+        return
+    descriptor = _descriptor(path)
+    try:
+        with path.open("wb") if descriptor is None else os.fdopen(os.dup(descriptor), "wb") as file:
+            yield file
+    except BrokenPipeError:  # its reader has gone: nobody to tell
+        raise
+    except OSError as error:
+        raise ToolkitError(f"{path}: not written: {error.strerror}") from error
+
+
+@contextmanager
+def destination(path: Path | None, process: Process = ALONE) -> Iterator[TextIO]:
+    """Where results go: to the file of `--output`, or to stdout."""
+    if path is None:
+        yield sys.stdout
+    else:
+        with joined(path, process) as file:
+            yield file
+
+
+@contextmanager
+def joined(path: Path, process: Process) -> Iterator[TextIO]:
+    """A file to write this process's part to; `path` holds the parts of all, when all are done."""
+    if process.size == 1:
+        with output(path) as file, _text(file) as text:
+            yield text
+        return
+    if not _is_regular(path):
+        raise UsageError(f"--output {path}: several processes can write to a regular file only")
+    path = Path(os.path.realpath(path))
+    parts = [path.with_name(f"{path.name}.part{i}") for i in range(process.size)]
+    mine = parts[process.rank]
+    try:
+        with mine.open("wb") as file, _text(file) as text:
+            yield text
+    except BaseException:
+        mine.unlink(missing_ok=True)
+        raise
+    _meet()
+    if process.rank == 0:
+        try:
+            with whole(path) as partial, partial.open("wb") as complete:
+                for part in parts:
+                    with part.open("rb") as rest:
+                        shutil.copyfileobj(rest, complete, 1 << 20)
+        finally:
+            for part in parts:
+                part.unlink()
+
+
+def _text(file: BinaryIO) -> TextIOWrapper:
+    return TextIOWrapper(file, encoding="utf-8", newline="\n")
+
+
+def _is_regular(path: Path) -> bool:
+    """Return whether `path` is a regular file, or would become one."""
+    return _descriptor(path) is None and (path.is_file() or not path.exists())
+
+
+def _descriptor(path: Path) -> int | None:
+    """The number of the open file that a path such as /dev/stdout or /dev/fd/3 stands for."""
+    path = path.absolute()
+    for _ in range(_MOST_LINKS):
+        if str(path) in _STANDARD:
+            return _STANDARD[str(path)]
+        if match := re.fullmatch(rf"(?:/dev|/proc/(?:self|{os.getpid()}))/fd/(\d+)", str(path)):
+            return int(match[1])
+        if not path.is_symlink():
+            break
+        path = path.parent / path.readlink()
+    return None
+
+
+def _meet() -> None:
+    """Wait until all processes are here. (Where one fails, torchrun ends the others.)"""
+    from torch import distributed
+
+    distributed.init_process_group("gloo", timeout=timedelta(days=30))
+    distributed.barrier()
+    distributed.destroy_process_group()

@@ -1,0 +1,1 @@
+"""Text: corpora, vocabularies, batches of symbols, and a report on a corpus."""
