@@ -110,7 +110,9 @@ def wait_for(process: subprocess.Popen[str], text: str) -> None:
 
 MAIN = """\
 import os, signal, sys, time
-from luong.toolkit import checkpoints, cli, learning, training
+from luong.toolkit.command import cli
+from luong.toolkit.training import loop
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored
 {code}
 sys.exit(cli.main())
 """

@@ -98,7 +98,7 @@ def test_ctrl_c_and_sigterm_save(tmp_path: Path) -> None:
 def test_ctrl_c_need_not_wait_for_a_validation(tmp_path: Path) -> None:
     config = small(tmp_path)
     once = whole_run(config, tmp_path / "once")
-    slow = "training.validate = lambda *_: (print('now', file=sys.stderr), time.sleep(60))"
+    slow = "loop.validate = lambda *_: (print('now', file=sys.stderr), time.sleep(60))"
     with start(
         recipe(config, tmp_path / "r.yaml"), "--out", tmp_path / "run", code=slow
     ) as process:
