@@ -63,11 +63,12 @@ class Lab:
             done = subprocess.run(
                 command, cwd=self.out, stdout=subprocess.PIPE, stderr=log, text=True, check=False
             )
+            output = done.stdout.replace(f"{self.out.resolve()}/", "")  # a run names whole paths
             if measured:
-                log.write(done.stdout)
+                log.write(output)
             seconds = time.perf_counter() - start
             threads = os.environ.get("OMP_NUM_THREADS", "all")
             log.write(f"# {seconds:.0f} s, {threads} threads\n")
         if done.returncode:
             raise SystemExit(f"stopped, see {self.out / 'log.txt'}; the same command goes on")
-        return done.stdout
+        return output
