@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -346,10 +347,31 @@ def test_given_hypotheses(run: Run, tmp_path: Path) -> None:
         (["m", "--beam", "0"], "--beam: expected 1 to 1,000, got 0"),
         (["m", "--length-penalty=-1"], "--length-penalty: expected 0 to 20, got -1"),
         (["m", "--length-penalty", "nan"], "--length-penalty: expected 0 to 20, got nan"),
+        (["--hypotheses=h", "--target=t", "--beam=5"], "--beam: not used with --hypotheses"),
+        (["--hypotheses=h", "--target=t", "--bf16"], "--bf16: not used with --hypotheses"),
+        (
+            ["--gold=g", "--alignments=a", "--json", "--lines=words"],
+            "--lines: not used with --gold",
+        ),
+        (["--gold=g", "--alignments=a", "--source=s"], "--source: not used with --alignments"),
+        (["m", "--gold-base", "1"], "--gold-base: needs --gold"),
+        (
+            ["MODEL", "--source=s", "--target=t", "--output=MODEL/source.json"],
+            r"--output: .*model/source\.json is read as well: give another file",
+        ),
     ],
 )
 def test_wrong_usage(run: Run, model: Path, arguments: list[str], message: str) -> None:
-    done = run("evaluate", *[str(model) if a == "MODEL" else a for a in arguments])
+    done = run("evaluate", *[a.replace("MODEL", str(model)) for a in arguments])
     assert done.returncode == 2
     assert re.search(message, done.stderr), done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_test_corpus_that_has_gone(run: Run, model: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(model, tmp_path / "run"))
+    settings = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(re.sub(r"(?m)^  test: .*$", "  test: gone.tsv", settings))
+    done = run("evaluate", copy)
+    message = "luong: gone.tsv: there is no such file (data.test of the run): give --data\n"
+    assert (done.returncode, done.stderr) == (1, message)

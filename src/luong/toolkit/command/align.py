@@ -49,7 +49,8 @@ def run(argv: Sequence[str]) -> None:
     arguments = parser.parse_args(list(argv))
     if arguments.join and not arguments.reverse:
         raise UsageError("--join joins two directions: give --reverse")
-    options.check_output(arguments.output, arguments.source, arguments.target)
+    inputs = (arguments.source, arguments.target, arguments.model, arguments.reverse)
+    options.check_output(arguments.output, *inputs)
     device = options.find_device(arguments)
 
     from luong.toolkit.inference import alignment

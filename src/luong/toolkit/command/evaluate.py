@@ -28,11 +28,25 @@ if TYPE_CHECKING:
     from luong.toolkit.text.corpus import Pair
 
 _SEARCH = ("beam", "length_penalty", "no_repeat_ngram")
+_OUTPUTS = (*_SEARCH, "replace_unknown", "dictionary")  # options for new outputs
+_COMPUTING = ("ensemble", "batch_size", "device", "bf16")
+_TEXT = ("data", "metrics", "lines", "tokenize", "lowercase", "by_length", "bootstrap", "seed")
+_UNUSED = {  # options that mean nothing beside another one
+    "gold": ("hypotheses", *_TEXT, *_OUTPUTS),
+    "alignments": ("source", "target", *_COMPUTING),
+    "hypotheses": (*_OUTPUTS, *_COMPUTING),
+}
 
 
 def run(argv: Sequence[str]) -> None:
     """luong evaluate MODEL | --hypotheses FILE --target FILE | --alignments FILE --gold FILE"""
-    arguments = _parser().parse_args(list(argv))
+    parser = _parser()
+    arguments = parser.parse_args(list(argv))
+    for name, unused in _UNUSED.items():
+        if getattr(arguments, name):
+            options.refuse(parser, arguments, unused, f"not used with --{name}")
+    if not arguments.gold:
+        options.refuse(parser, arguments, ["gold_base"], "needs --gold")
     if arguments.gold or arguments.alignments:
         _alignments(arguments)
     else:
@@ -204,7 +218,8 @@ def _translated(arguments: Namespace) -> tuple[str, list[Answer], list[Measureme
     if arguments.source and arguments.data:
         raise UsageError("give --data, or --source and --target")
 
-    inputs = (arguments.source, *arguments.target, arguments.dictionary)
+    models = (arguments.model, *arguments.ensemble)
+    inputs = (arguments.source, *arguments.target, arguments.dictionary, *models)
     options.check_output(arguments.output, *inputs)
     decoding = options.decoding(arguments, *_SEARCH)
     replace_unknown = options.dictionary(arguments)
@@ -213,7 +228,7 @@ def _translated(arguments: Namespace) -> tuple[str, list[Answer], list[Measureme
 
     from luong.toolkit.inference import evaluation
 
-    translator = options.load_on(device, arguments, arguments.model, *arguments.ensemble)
+    translator = options.load_on(device, arguments, *models)
     with _output(arguments.output) as file:
         found = evaluation.evaluate(
             translator,
@@ -252,6 +267,9 @@ def _pairs(arguments: Namespace) -> tuple[str, list[Pair], int]:
         data = Config.of_run(arguments.model).data.test
     if data is None:
         raise UsageError("the recipe names no test corpus: give --data")
+    for path in corpus.files(data):
+        if not arguments.data and not path.exists():
+            raise ToolkitError(f"{path}: there is no such file (data.test of the run): give --data")
     options.check_output(arguments.output, *corpus.files(data))
     pairs = list(corpus.read(data))
     return data, pairs, len(pairs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -174,9 +174,20 @@ def dictionary(arguments: Namespace) -> Mapping[str, str] | None:
     return entries
 
 
+def refuse(parser: ArgumentParser, arguments: Namespace, names: Iterable[str], reason: str) -> None:
+    """Refuse options that were given and would be ignored.
+
+    Raises `UsageError`, which names the first of them and the reason.
+    """
+    for name in names:
+        if getattr(arguments, name) != parser.get_default(name):
+            raise UsageError(f"{flag(name)}: {reason}")
+
+
 def check_output(path: Path | None, *inputs: Path | None) -> None:
     """Refuse, before any work, an --output that cannot be written or that would replace an input.
 
+    An input is a file, or a folder with its files: that of a model.
     Raises `UsageError`, which names the path.
     """
     if path is None:
@@ -185,6 +196,7 @@ def check_output(path: Path | None, *inputs: Path | None) -> None:
         raise UsageError(f"--output: expected a file, got the folder {path}")
     if not path.parent.is_dir():
         raise UsageError(f"--output: {path}: there is no folder {path.parent}")
-    for other in inputs:
-        if other is not None and other.is_file() and path.is_file() and path.samefile(other):
-            raise UsageError(f"--output: {path} is read as well: give another file")
+    for other in filter(None, inputs):
+        for file in other.iterdir() if other.is_dir() else [other]:
+            if file.is_file() and path.is_file() and path.samefile(file):
+                raise UsageError(f"--output: {path} is read as well: give another file")

@@ -114,7 +114,8 @@ def _check(arguments: Namespace) -> None:
     given = [name for name in options.SAMPLING if getattr(arguments, name) is not None]
     if given and not arguments.sample:
         raise UsageError(f"{options.flag(given[0])} needs --sample")
-    options.check_output(arguments.output, arguments.input, arguments.dictionary)
+    inputs = (arguments.input, arguments.dictionary, arguments.model, *arguments.ensemble)
+    options.check_output(arguments.output, *inputs)
 
 
 def _incoming(arguments: Namespace, process: Process) -> Iterable[list[Line]]:
