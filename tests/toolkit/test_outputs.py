@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from luong.toolkit import outputs
 from luong.toolkit.errors import ToolkitError, UsageError
 from luong.toolkit.outputs import destination, output
 from luong.toolkit.torchrun import Process
@@ -94,6 +96,23 @@ def test_several_processes_refuse_what_they_cannot_join(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=reason), destination(path, Process(0, 2)):
         pass
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("port", "reason"),
+    [("1", "The client socket has timed out"), ("99999", "port must have value")],
+)
+def test_processes_that_cannot_meet_say_so_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: str, reason: str
+) -> None:
+    there = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    for name, value in there.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(outputs, "_ALL_STARTED", timedelta(seconds=1))
+    message = f"^MASTER_ADDR=127.0.0.1, MASTER_PORT={port}: the processes did not meet: {reason}"
+    with pytest.raises(ToolkitError, match=message), destination(tmp_path / "o", Process(1, 2)):
+        raise AssertionError("work was begun")
+    assert not list(tmp_path.iterdir())
 
 
 def test_output_to_stdout_by_its_name_appends(tmp_path: Path) -> None:

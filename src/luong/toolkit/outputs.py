@@ -11,14 +11,18 @@ from contextlib import contextmanager
 from datetime import timedelta
 from io import TextIOWrapper
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from luong.toolkit.errors import ToolkitError, UsageError
 from luong.toolkit.files import whole
 from luong.toolkit.torchrun import ALONE, Process
 
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
+
 _STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 _MOST_LINKS = 40  # as Linux
+_ALL_STARTED = timedelta(minutes=10)  # from the start of one process to that of the last
 
 
 @contextmanager
@@ -64,13 +68,14 @@ def joined(path: Path, process: Process) -> Iterator[TextIO]:
     path = Path(os.path.realpath(path))
     parts = [path.with_name(f"{path.name}.part{i}") for i in range(process.size)]
     mine = parts[process.rank]
+    store = _connected()
     try:
         with mine.open("wb") as file, _text(file) as text:
             yield text
     except BaseException:
         mine.unlink(missing_ok=True)
         raise
-    _meet()
+    _meet(store, process)
     if process.rank == 0:
         try:
             with whole(path) as partial, partial.open("wb") as complete:
@@ -105,10 +110,25 @@ def _descriptor(path: Path) -> int | None:
     return None
 
 
-def _meet() -> None:
+def _connected() -> Store:
+    """Return the store through which the processes meet. A wrong address shows before any work."""
+    from torch.distributed.rendezvous import rendezvous
+
+    try:
+        store: Store = next(rendezvous("env://", timeout=_ALL_STARTED))[0]
+    except (RuntimeError, ValueError) as error:
+        there = f"MASTER_ADDR={os.environ['MASTER_ADDR']}, MASTER_PORT={os.environ['MASTER_PORT']}"
+        reason = str(error).splitlines()[0]
+        raise ToolkitError(f"{there}: the processes did not meet: {reason}") from error
+    return store
+
+
+def _meet(store: Store, process: Process) -> None:
     """Wait until all processes are here. (Where one fails, torchrun ends the others.)"""
     from torch import distributed
 
-    distributed.init_process_group("gloo", timeout=timedelta(days=30))
+    distributed.init_process_group(
+        "gloo", store=store, rank=process.rank, world_size=process.size, timeout=timedelta(days=30)
+    )
     distributed.barrier()
     distributed.destroy_process_group()
