@@ -33,6 +33,8 @@ def _poisoned(allocate):
 @pytest.fixture(scope="module")
 def poisoned():
     """Fill what PyTorch returns as empty: whoever asks for it has to write every element."""
+    with torch.device("cpu"):  # PyTorch lists once the functions that take a default device
+        torch.empty(0)
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
             patch.setattr(owner, name, _poisoned(getattr(owner, name)))

@@ -203,7 +203,7 @@ for tool in (luong.load, luong.plot_alignment):
 
 def test_the_operators_need_no_extra(environments: dict[str, Environment]) -> None:
     said = environments[""].python(OPERATORS).splitlines()
-    assert said == [f"{name} is not installed: {ADVICE}" for name in ("safetensors", "matplotlib")]
+    assert said == [f"{name} is not installed: {ADVICE}" for name in ("yaml", "matplotlib")]
 
 
 def test_the_command_says_that_it_needs_the_toolkit(

@@ -66,14 +66,14 @@ def test_what_somebody_adds_meanwhile_outlives_a_failing_start(
         "data/x.partial": b"mine",
     }
 
-    def loop(*_: object) -> None:
+    def failing_loop(*_: object) -> None:
         assert (out / "data" / "train.arrow").exists()
         for name, content in added.items():
             if content is not None:
                 (out / name).write_bytes(content)
         raise ToolkitError("failed")
 
-    monkeypatch.setattr(loop, "loop", loop)
+    monkeypatch.setattr(loop, "loop", failing_loop)
     out = tmp_path / "run"
     with pytest.raises(ToolkitError, match="failed"):
         loop.train(small(tmp_path, tensorboard=True), out)
@@ -86,10 +86,10 @@ def test_an_earlier_start_outlives_a_failing_one(
     """Both before the first checkpoint: what was prepared stays."""
 
     def raising(error: BaseException) -> None:
-        def loop(*_: object) -> None:
+        def failing_loop(*_: object) -> None:
             raise error
 
-        monkeypatch.setattr(loop, "loop", loop)
+        monkeypatch.setattr(loop, "loop", failing_loop)
         with pytest.raises(type(error)):
             loop.train(small(tmp_path), tmp_path / "run")
 

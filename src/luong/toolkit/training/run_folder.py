@@ -23,7 +23,7 @@ from luong.toolkit.inference.weights import Meaning
 from luong.toolkit.text.vocabulary import Vocabulary
 from luong.toolkit.training import metrics, run_files
 from luong.toolkit.training.checkpoints import Checkpoints, Damaged, State
-from luong.toolkit.training.learner import Learner
+from luong.toolkit.training.learner import Learner, judged
 from luong.toolkit.training.optimization import rate
 from luong.toolkit.training.progress import Journal
 
@@ -187,7 +187,7 @@ def _best(
         try:
             _, tensors = found.load(learner.expected(), update=update)
             model = copy.deepcopy(learner.judged)
-            model.load_state_dict(learner.judged(tensors))
+            model.load_state_dict(judged(tensors))
             if wanted in ("", weights.digest(model, meaning)):
                 return model, path.name
         except Damaged as error:
