@@ -1,4 +1,4 @@
-"""The command `luong`, and what is behind it."""
+"""The toolkit: the command `luong`, and the models that it trains and runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What options may be: ranges and names, for the command and for Python. Nothing heavy is imported.
+"""The ranges and names that options accept, for the command and for Python. Nothing heavy is
+imported.
 
 Those of decoding are in `luong.seq2seq.decoding`.
 """

@@ -1,4 +1,4 @@
-"""What a run is made of. Every field is a key of the YAML file and a flag: `--training.updates`."""
+"""The settings of a run. Every field is a key of the YAML file and a flag: `--training.updates`."""
 
 from __future__ import annotations
 
@@ -289,19 +289,21 @@ class Config:
 
     @property
     def text(self) -> str:
-        """What `save` writes."""
+        """Return the text that `save` writes."""
         settings = yaml.safe_dump(asdict(self), sort_keys=False)
         return f"{_BEGIN}\n{settings}{_END}\n"
 
     @classmethod
     def of_run(cls, folder: Path) -> Config:
-        """The settings that `save` wrote into the folder of a run, all of them."""
+        """Return the settings that `save` wrote into the folder of a run, all of them."""
         path = folder / "config.yaml"
         return cls.parse(path, files.read(path, _MOST))
 
     @classmethod
     def parse(cls, path: Path, content: bytes) -> Config:
-        """The same, where its content comes from elsewhere; errors name `path`."""
+        """Return the settings in the content of such a file, which came from elsewhere; errors name
+        `path`.
+        """
         try:
             # a file that lost its end may still be YAML; older versions ended with the seed
             end = _END if content.startswith(_BEGIN.encode()) else "  seed: [0-9]+"
@@ -313,19 +315,19 @@ class Config:
 
     @classmethod
     def load(cls, path: Path) -> Config:
-        """The settings of a YAML file; what it does not name has its default."""
+        """Return the settings of a YAML file; what it does not name has its default."""
         return cls.of(path, read_settings(path))
 
     @classmethod
     def of(cls, path: Path, values: Mapping[str, Scalar]) -> Config:
-        """The settings of these values, which are those of `path`."""
+        """Return the settings of these values, which stand in `path`."""
         try:
             return build(cls, values)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from error
 
     def located(self) -> Config:
-        """The same settings, whose files are found from any folder."""
+        """Return the same settings, with files that are found from any folder."""
         data, start = self.data, self.training.init_from
         test = data.test and located(data.test)
         data = replace(data, train=located(data.train), dev=located(data.dev), test=test)
@@ -333,11 +335,11 @@ class Config:
         return replace(self, data=data, training=training)
 
     def shape(self) -> dict[str, Any]:
-        """The fields that say what a model and its symbols are: `model.hidden_size`, ..."""
+        """Return the fields that say what a model and its symbols are: `model.hidden_size`, ..."""
         return {key: value for key, value in _flat(asdict(self)).items() if key.startswith(_SHAPE)}
 
     def differences(self, other: Config) -> list[str]:
-        """The fields in which two configs differ: `training.updates: 10, not 20`.
+        """Return the fields in which two configs differ: `training.updates: 10, not 20`.
 
         Files count by their place: older versions stored their names as they were given.
         """
@@ -363,19 +365,19 @@ def require_small(section: str, settings: Data | Side | Training) -> None:
 
 
 def shown(value: object) -> str:
-    """A setting as it stands in a file."""
+    """Return a setting as it stands in a file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "null" if value is None else str(value)
 
 
 def recipes() -> dict[str, Path]:
-    """The packaged recipes by name."""
+    """Return the packaged recipes by name."""
     return {path.stem: path for path in sorted(RECIPES.glob("*.yaml"))}
 
 
 def recipe_path(name: str) -> Path:
-    """The packaged recipe `name`, or the YAML file at that path."""
+    """Return the packaged recipe `name`, or the YAML file at that path."""
     packaged = recipes()
     if name in packaged:
         return packaged[name]
@@ -386,12 +388,12 @@ def recipe_path(name: str) -> Path:
 
 
 def read_settings(path: Path) -> dict[str, Scalar]:
-    """The settings that a YAML file names, as they are written, by their keys."""
+    """Return the settings that a YAML file names, as they are written, by their keys."""
     return parse_yaml(path, files.read(path, _MOST))
 
 
 def located(corpus: str) -> str:
-    """The name of a corpus that is found from any folder."""
+    """Return the same settings, with files that are found from any folder."""
     if corpus.startswith("cmudict:"):
         return corpus
     parts = [corpus] if Path(corpus).exists() else corpus.split(",")

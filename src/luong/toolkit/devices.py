@@ -1,4 +1,4 @@
-"""Where a model computes."""
+"""The devices on which a model computes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from luong.toolkit.torchrun import Process
 
 
 def find_device(name: str | torch.device | None) -> torch.device:
-    """The device of that name, once it has computed something; for None the default one.
+    """Return the device of that name, once it has computed something; for None the default one.
 
     Raises ValueError where there is no such device.
     """
@@ -24,7 +24,7 @@ def find_device(name: str | torch.device | None) -> torch.device:
 
 
 def default_device() -> str:
-    """The GPU of this process where there is one, else the CPU."""
+    """Return the GPU of this process where there is one, else the CPU."""
     if not torch.cuda.is_available():
         return "cpu"
     return f"cuda:{Process.here().local % torch.cuda.device_count()}"

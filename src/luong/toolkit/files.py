@@ -46,12 +46,12 @@ def _require_regular(path: Path, mode: int) -> None:
 
 
 def kind(mode: int) -> str:
-    """What an error calls a thing of this mode."""
+    """Return the name that an error gives to a thing of this mode."""
     return next((name for holds, name in _KINDS if holds(mode)), "something else")
 
 
 def read(path: Path, most: int) -> bytes:
-    """The content of a regular file of at most `most` bytes."""
+    """Return the content of a regular file of at most `most` bytes."""
     with opened(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -60,7 +60,7 @@ def read(path: Path, most: int) -> bytes:
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 of a regular file's content, in hexadecimal."""
+    """Return the SHA-256 of a regular file's content, in hexadecimal."""
     found = hashlib.sha256()
     with opened(path) as file:
         while block := file.read(1 << 20):
@@ -70,7 +70,7 @@ def digest(path: Path) -> str:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Where to write what becomes `path`, and is on the disk, at the end of the `with`."""
+    """Give a path to write to, which becomes `path`, on the disk, at the end of the `with`."""
     partial = path.with_name(path.name + PARTIAL)
     try:
         yield partial

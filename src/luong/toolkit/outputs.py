@@ -27,7 +27,7 @@ _ALL_STARTED = timedelta(minutes=10)  # from the start of one process to that of
 
 @contextmanager
 def output(path: Path) -> Iterator[BinaryIO]:
-    """A file to write what `path` is to hold.
+    """Open a file for what `path` is to hold.
 
     A regular file, or the one that a link leads to, is replaced at the end of the `with`, whole.
     Anything else, such as a pipe, a device or /dev/stdout, is written to and stays what it is.
@@ -48,7 +48,7 @@ def output(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def destination(path: Path | None, process: Process = ALONE) -> Iterator[TextIO]:
-    """Where results go: to the file of `--output`, or to stdout."""
+    """Give the file that results are written to: that of `--output`, or stdout."""
     if path is None:
         yield sys.stdout
     else:
@@ -58,7 +58,7 @@ def destination(path: Path | None, process: Process = ALONE) -> Iterator[TextIO]
 
 @contextmanager
 def joined(path: Path, process: Process) -> Iterator[TextIO]:
-    """A file to write this process's part to; `path` holds the parts of all, when all are done."""
+    """Open a file for this process's part; `path` holds the parts of all when all are done."""
     if process.size == 1:
         with output(path) as file, _text(file) as text:
             yield text
@@ -97,7 +97,7 @@ def _is_regular(path: Path) -> bool:
 
 
 def _descriptor(path: Path) -> int | None:
-    """The number of the open file that a path such as /dev/stdout or /dev/fd/3 stands for."""
+    """Return the number of the open file that a path such as /dev/stdout or /dev/fd/3 stands for."""
     path = path.absolute()
     for _ in range(_MOST_LINKS):
         if str(path) in _STANDARD:

@@ -34,7 +34,7 @@ Tree = dict[str, Any]  # of more of them, lists and scalars
 
 
 def short(text: str) -> str:
-    """Text from a file, as an error shows it."""
+    """Return text from a file, as an error shows it."""
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 
@@ -94,7 +94,7 @@ def _document(events: Iterator[yaml.Event]) -> dict[str, Scalar]:
 def _scalars(
     key: str, event: yaml.Event, events: Iterator[yaml.Event], seen: set[str], depth: int = 0
 ) -> Iterator[tuple[str, Scalar]]:
-    """The scalars of the node that begins with `event`, which has the name `key`."""
+    """Yield the scalars of the node that begins with `event`, which has the name `key`."""
     where = f"{short(key)}: " if key else ""
     if not isinstance(event, yaml.NodeEvent) or event.anchor or getattr(event, "tag", None):
         raise ValueError(f"{where}expected a plain value, got an alias, an anchor or a tag")

@@ -22,7 +22,7 @@ _FREE = 1 << 20  # bytes that any file may unpack to
 
 
 class Problem(NamedTuple):
-    """What is wrong with a line."""
+    """The reason why a line is bad."""
 
     where: str  # file:line
     reason: str
@@ -38,14 +38,14 @@ class Stream(Protocol):
 
 
 def blocks(path: Path) -> Iterator[bytes]:
-    """The bytes of a file or pipe, unpacked where it is compressed. Errors name it."""
+    """Yield the bytes of a file or pipe, unpacked where it is compressed. Errors name it."""
     with opened(path) as file:
         yield from unpacked(file, str(path))
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BufferedReader]:
-    """A file or pipe to be read as it is. Errors name it."""
+    """Open a file or pipe, to be read as it is. Errors name it."""
     with naming(str(path)):
         try:
             file = path.open("rb")
@@ -58,7 +58,7 @@ def opened(path: Path) -> Iterator[BufferedReader]:
 
 
 def unpacked(stream: Stream, name: str) -> Iterator[bytes]:
-    """The bytes of a stream, as many at a time as are there, unpacked where it is compressed."""
+    """Yield the bytes of a stream, as many at a time as are there, unpacked where it is compressed."""
     with naming(name):
         parts = iter(lambda: stream.read1(BLOCK), b"")
         first = next(parts, b"")
@@ -86,7 +86,7 @@ def is_gzip(path: Path) -> bool:
 
 
 def split(parts: Iterable[bytes], limit: int = MAX_BYTES) -> Iterator[list[bytes]]:
-    """The lines that are complete after each part, without "\\n".
+    """Yield the lines that are complete after each part, without "\\n".
 
     Of a line of more than `limit` bytes only the beginning is kept, still longer than `limit`.
     """
@@ -103,7 +103,7 @@ def split(parts: Iterable[bytes], limit: int = MAX_BYTES) -> Iterator[list[bytes
 
 
 def decoded(line: bytes, name: str, number: int) -> str | Problem:
-    """A line as text, or why it is none. A "\\r" at its end and a BOM of the file are dropped."""
+    """Return a line as text, or why it is none, without "\\r" at its end and without a BOM."""
     try:
         text = line.removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -119,7 +119,7 @@ def _endless(file: BufferedReader) -> bool:
 
 
 def _gunzipped(parts: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """What gzip data hold, as long as that is no more than text would be."""
+    """Yield the content of gzip data, up to the size that text could have."""
     packed_size = size = 0
     member = zlib.decompressobj(wbits=31)
     for packed in parts:

@@ -51,7 +51,7 @@ class Leaf(NamedTuple):
         return next(kind for kind in get_args(self.hint) if kind is not NoneType)
 
     def value(self, scalar: Scalar) -> object:
-        """What a scalar means here. Raises UsageError."""
+        """Return the value of a scalar for this field. Raises UsageError."""
         if scalar.is_null and self.is_optional:
             return None
         try:
@@ -108,7 +108,7 @@ class Section(NamedTuple):
 
 
 def sections(cls: type, key: str = "") -> Iterator[Section]:
-    """A dataclass, and those in it."""
+    """Yield a dataclass, and those in it."""
     hints, text = get_type_hints(cls), inspect.getdoc(cls) or ""
     meanings = {
         name: " ".join(about.split()).rstrip(".") for name, about in _ARGUMENT.findall(text)
@@ -127,12 +127,12 @@ def sections(cls: type, key: str = "") -> Iterator[Section]:
 
 
 def leaves(cls: type, key: str = "") -> dict[str, Leaf]:
-    """All settings of a dataclass, and of those in it, by key."""
+    """Return all settings of a dataclass, and of those in it, by key."""
     return {leaf.key: leaf for section in sections(cls, key) for leaf in section.leaves}
 
 
 def build(cls: type[T], values: Mapping[str, Scalar]) -> T:
-    """The dataclass of these values by key, and defaults. Raises UsageError.
+    """Return the dataclass of these values by key, and defaults. Raises UsageError.
 
     A null in place of a dataclass within it says nothing.
     """
@@ -162,6 +162,6 @@ def _instance(cls: type[T], given: Mapping[str, object], prefix: str = "") -> T:
 
 
 def nearest(key: str, known: Iterable[str]) -> str:
-    """A hint at the known key that was perhaps meant."""
+    """Return a hint at the known key that was perhaps meant."""
     found = get_close_matches(key, known, 1)
     return f"; did you mean {found[0]}?" if found else ""

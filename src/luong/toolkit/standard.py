@@ -18,12 +18,12 @@ _CONTROL_IN_LINES = re.compile(f"(?![\t\n]){_CONTROL.pattern}")
 
 
 def printable(text: str, controls: re.Pattern[str] = _CONTROL) -> str:
-    """`text` with what a terminal would obey written as Python writes it: `\\x1b`."""
+    """Return `text` with what a terminal would obey written as Python writes it: `\\x1b`."""
     return controls.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def typed(prompt: str) -> Iterator[str]:
-    """Each line as it is typed at the terminal, until its end.
+    """Yield each line as it is typed at the terminal, until its end.
 
     The prompt stands on stderr where stdout is a file or a pipe, which holds results only.
     """

@@ -38,7 +38,7 @@ _DTYPES = {
 
 
 class Form(NamedTuple):
-    """What is known of a tensor before it is read."""
+    """The dtype, shape and place of a tensor, known before it is read."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -73,7 +73,7 @@ class Stored:
                 )
 
     def read(self) -> dict[str, Tensor]:
-        """The tensors, if they have the hash that the file tells; older files tell none."""
+        """Return the tensors, if they have the hash that the file tells; older files tell none."""
         found = dict[str, Tensor]()
         for name, form in self.forms.items():  # in their order in the file
             found[name] = torch.empty(form.shape, dtype=form.dtype, device="cpu")
@@ -87,7 +87,7 @@ class Stored:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Stored]:
-    """A file of tensors; first look at its header, then read it."""
+    """Open a file of tensors, whose header is checked before anything is read."""
     with files.opened(path) as file:
         yield Stored(path, file)
 
@@ -110,7 +110,7 @@ def save(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, object])
 
 
 def digest(tensors: Mapping[str, Tensor], about: Mapping[str, object]) -> str:
-    """The SHA-256 of names, dtypes, shapes and bytes, and of `about`, which `save` writes."""
+    """Return the SHA-256 of names, dtypes, shapes and bytes, and of `about`, which `save` writes."""
     names = sorted(tensors)
     forms = {name: [str(tensors[name].dtype), list(tensors[name].shape)] for name in names}
     rest = {key: value for key, value in about.items() if key != _HASH}
@@ -121,7 +121,7 @@ def digest(tensors: Mapping[str, Tensor], about: Mapping[str, object]) -> str:
 
 
 def _bytes(tensor: Tensor) -> memoryview:
-    """The memory of a contiguous tensor on the CPU."""
+    """Return the memory of a contiguous tensor on the CPU."""
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
@@ -137,7 +137,7 @@ def _header(file: BufferedReader) -> dict[str, Any]:
 
 
 def _about(metadata: object) -> dict[str, Any]:
-    """What was saved with the tensors: all metadata, in files of older versions."""
+    """Return the data saved with the tensors: all metadata, in files of older versions."""
     if not isinstance(metadata, dict):
         raise ValueError("its metadata are no JSON object")
     about = parse_json(str(metadata[_KEY]).encode()) if _KEY in metadata else metadata
@@ -147,7 +147,7 @@ def _about(metadata: object) -> dict[str, Any]:
 
 
 def _forms(header: dict[str, Any], size: int) -> dict[str, Form]:
-    """Each tensor's form, in the order of the file, whose content of `size` bytes they fill."""
+    """Return each tensor's form, in the order of the file, whose content of `size` bytes they fill."""
     parts = sorted((_part(name, entry) for name, entry in header.items()), key=lambda part: part[0])
     end = 0
     for (start, stop), name, form in parts:
@@ -160,7 +160,7 @@ def _forms(header: dict[str, Any], size: int) -> dict[str, Form]:
 
 
 def _part(name: str, entry: object) -> tuple[tuple[int, int], str, Form]:
-    """A tensor's place, name and form."""
+    """Return a tensor's place, name and form."""
     match entry:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [start, stop], **rest} if (
             dtype in _DTYPES

@@ -1,4 +1,4 @@
-"""What torchrun tells each process that it starts, by variables of the environment."""
+"""The variables by which torchrun tells each process that it starts which one it is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from luong.toolkit.errors import UsageError
 
 
 class Process(NamedTuple):
-    """Which of several processes this is: the first of one, where torchrun did not start it."""
+    """The number of this process among several: the first of one, where torchrun did not start it."""
 
     rank: int = 0
     size: int = 1

@@ -61,7 +61,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def _corpora(names: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Each corpus, those of a recipe in its place, and its longest line."""
+    """Yield each corpus, those of a recipe in its place, and its longest line."""
     from luong.toolkit.config import RECIPES, Config, Data, recipe_path
 
     for name in names:

@@ -95,7 +95,7 @@ def _parser() -> ArgumentParser:
 
 
 def _metrics(text: str) -> list[str]:
-    """The names that --metrics lists."""
+    """Return the names that --metrics lists."""
     names = list(METRICS) if text == "all" else text.split(",")
     for name in names:
         if name not in METRICS:
@@ -253,7 +253,9 @@ def _output(path: Path | None) -> AbstractContextManager[TextIO | None]:
 
 
 def _pairs(arguments: Namespace) -> tuple[str, list[Pair], int]:
-    """The name of the corpus, its pairs, and how many of the first hold all sources in order."""
+    """Return the name of the corpus, its pairs, and how many of the first hold all sources in
+    order.
+    """
     from luong.toolkit.text import corpus
 
     if arguments.source:

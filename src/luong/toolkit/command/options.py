@@ -78,14 +78,14 @@ def add_settings(add: Callable[..., object], *names: str) -> None:
 
 
 def decoding(arguments: Namespace, *names: str) -> Decoding:
-    """What the options of these names ask for."""
+    """Return the settings of decoding that the options of these names ask for."""
     settings: dict[str, Any] = {name: getattr(arguments, name) for name in names}
     with flags_named():
         return Decoding.of(**settings)
 
 
 def flag(name: str) -> str:
-    """The option of a setting."""
+    """Return the option of a setting."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -132,13 +132,13 @@ def add_unknown(parser: ArgumentParser) -> None:
 
 
 def load(arguments: Namespace) -> Translator:
-    """The model of `add_model`, or the ensemble, as `add_computing` has it."""
+    """Return the model of `add_model`, or the ensemble, as `add_computing` has it."""
     device = find_device(arguments)  # before a model is read
     return load_on(device, arguments, arguments.model, *arguments.ensemble)
 
 
 def find_device(arguments: Namespace) -> torch.device:
-    """The device that --device names."""
+    """Return the device that --device names."""
     from luong.toolkit import devices
 
     with flags_named():
@@ -146,7 +146,7 @@ def find_device(arguments: Namespace) -> torch.device:
 
 
 def load_on(device: torch.device, arguments: Namespace, *folders: Path) -> Translator:
-    """The model of a folder, or an ensemble of several, in the type of numbers of --bf16."""
+    """Return the model of a folder, or an ensemble of several, in the type of numbers of --bf16."""
     import torch
 
     from luong.toolkit.inference.translator import Translator
@@ -156,7 +156,7 @@ def load_on(device: torch.device, arguments: Namespace, *folders: Path) -> Trans
 
 
 def dictionary(arguments: Namespace) -> Mapping[str, str] | None:
-    """Source words and what stands for them; of several lines for a word the first counts."""
+    """Return source words and what stands for them; of several lines for a word the first counts."""
     if arguments.dictionary and not arguments.replace_unknown:
         raise UsageError("--dictionary needs --replace-unknown")
     if not arguments.replace_unknown:

@@ -99,7 +99,8 @@ def _out(arguments: Namespace) -> Path:
 
 
 def file_name(text: str) -> str:
-    """A name for the picture of `text` that any file system takes: `text` itself, where it is one.
+    """Return a name for the picture of `text` that any file system takes: `text` itself, where it
+    is one.
 
     Where it is not, or where capitals or marks alone tell it from another, a hash keeps apart what
     would get the same name.
@@ -154,7 +155,7 @@ def _forced(translator: Translator, arguments: Namespace) -> Picture:
 
 
 def _translated(translator: Translator, arguments: Namespace) -> tuple[list[Picture], list[str]]:
-    """Pictures of what the model puts out, and titles where they have any."""
+    """Return pictures of what the model puts out, and titles where they have any."""
     if arguments.input:
         from luong.toolkit.text.corpus import lines
 
@@ -186,7 +187,9 @@ def _translated(translator: Translator, arguments: Namespace) -> tuple[list[Pict
 def _picture(
     translator: Translator, text: str, translation: Translation, step: alignment.Step
 ) -> Picture:
-    """A translation, forced: so there is a step that read its last symbol, too."""
+    """Return the picture of a translation, decoded by force so that a step reads its last symbol,
+    too.
+    """
     from luong.seq2seq.model import END, UNKNOWN
     from luong.toolkit.inference import alignment
     from luong.toolkit.inference.pictures import Picture

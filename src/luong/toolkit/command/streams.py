@@ -17,19 +17,19 @@ Line = tuple[str, str]  # its name, as `file:3`, and its text
 
 
 def piped(stream: Stream, name: str) -> Iterator[list[Line]]:
-    """Lines, as many at a time as are there: none waits for others."""
+    """Yield lines in groups, each as soon as it is there: no line waits for others."""
     return _lines(reading.unpacked(stream, name), name)
 
 
 def typed() -> Iterator[list[Line]]:
-    """Lines as they are typed at the terminal, until Ctrl-D."""
+    """Yield lines as they are typed at the terminal, until Ctrl-D."""
     terminal.say("type a line and press Enter; Ctrl-D ends")
     for number, text in enumerate(standard.typed("> "), 1):
         yield from _lines([text.encode("utf-8", "surrogateescape") + b"\n"], "stdin", number)
 
 
 def share(path: Path, process: Process) -> Iterator[list[Line]]:
-    """The lines of a file that begin in this process's share of its bytes: whole, in order."""
+    """Return the lines of a file that begin in this process's share of its bytes: whole, in order."""
     if process.size == 1:
         return _lines(reading.blocks(path), str(path))
     if path.exists() and not path.is_file():
@@ -51,7 +51,7 @@ def _shared(path: Path, process: Process) -> Iterator[list[Line]]:
 
 
 def _boundary(file: BinaryIO, offset: int) -> int:
-    """Where the first line begins that does not begin before `offset`."""
+    """Return the offset of the first line that begins at `offset` or after it."""
     if offset == 0:
         return 0
     file.seek(offset - 1)
@@ -68,14 +68,14 @@ def _blocks(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
 
 
 def _lines(parts: Iterable[bytes], name: str, first: int = 1) -> Iterator[list[Line]]:
-    """The lines that are complete after each part. What is too long of a line is cut off."""
+    """Yield the lines that are complete after each part. A line that is too long is cut off."""
     for lines in reading.split(parts, MAX_BYTES):
         yield from _decoded(lines, name, first)
         first += len(lines)
 
 
 def _decoded(lines: Iterable[bytes], name: str, first: int) -> Iterator[list[Line]]:
-    """All `lines` at once; those before a bad one are not lost with it."""
+    """Yield all `lines` at once; those before a bad one are not lost with it."""
     named: list[Line] = []
     for number, line in enumerate(lines, first):
         text = reading.decoded(_cut(line, f"{name}:{number}"), name, number)

@@ -1,4 +1,4 @@
-"""What every verb needs at the terminal."""
+"""The parser of command lines, and messages at the terminal."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _number(text: str) -> float:
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Adds what is taken where an option is not given, unless the text says so itself."""
+    """Help that names the default of an option, unless its text does so itself."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text, taken = action.help or "", action.default
@@ -78,7 +78,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 def checked(text: str) -> str:
-    """`text`, if it came as UTF-8."""
+    """Return `text`, if it came as UTF-8."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

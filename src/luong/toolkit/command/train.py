@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def _config(recipe: str, given: dict[str, Scalar], flags: dict[str, Scalar]) -> Config:
-    """The settings of a recipe and of flags, which come first."""
+    """Return the settings of a recipe and of flags, which come first."""
     try:
         return build(Config, given | flags)
     except UsageError as error:
@@ -86,6 +86,6 @@ def _default(leaf: Leaf, given: dict[str, Scalar]) -> str:
 
 
 def _summary(path: Path) -> str:
-    """The first line of a recipe, which is a comment."""
+    """Return the first line of a recipe, which is a comment."""
     with path.open(encoding="utf-8") as file:
         return file.readline().strip("#:. \n")

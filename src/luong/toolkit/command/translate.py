@@ -129,7 +129,9 @@ def _incoming(arguments: Namespace, process: Process) -> Iterable[list[Line]]:
 
 
 def _number(name: str, place: int) -> int:
-    """The number of a line, which is part of its name; words of the command line are counted."""
+    """Return the number of a line, which is part of its name; words of the command line are
+    counted.
+    """
     number = name.rpartition(":")[2]
     return int(number) if number.isdecimal() else place
 

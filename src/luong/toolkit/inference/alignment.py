@@ -47,12 +47,14 @@ class Weighed(NamedTuple):
     target: Places  # of each of n pieces
 
     def links(self, threshold: float | None) -> set[Link]:
-        """The links between words that have a piece linked: see `linked`."""
+        """Return the links between words that have a piece linked: see `linked`."""
         found = linked(self.weights, threshold)
         return {(self.source.of[i], self.target.of[j]) for j, row in enumerate(found) for i in row}
 
     def words(self) -> Tensor:
-        """The weights of words, (target, source): sums over pieces read, means over those said."""
+        """Return the weights of words, (target, source): sums over pieces read, means over those
+        said.
+        """
         of_source, of_target = (
             torch.eye(side.total, dtype=self.weights.dtype, device=self.weights.device)[[*side.of]]
             for side in (self.source, self.target)
@@ -61,7 +63,7 @@ class Weighed(NamedTuple):
 
 
 def read(source: Path, target: Path) -> Iterator[Pair]:
-    """Line i of one file with line i of the other, read as they are needed."""
+    """Yield line i of one file with line i of the other, read as they are needed."""
     counts = [0, 0]
     for sides in zip_longest(lines(source), lines(target)):
         counts = [count + (side is not None) for count, side in zip(counts, sides, strict=True)]
@@ -74,7 +76,7 @@ def read(source: Path, target: Path) -> Iterator[Pair]:
 
 
 def rows(steps: Tensor, count: int, step: Step, attention: Attention) -> Tensor:
-    """The weights (count, m) of each of `count` target symbols, of those of all steps.
+    """Return the weights (count, m) of each of `count` target symbols, of those of all steps.
 
     The first step reads START and predicts the first symbol; the one after the last symbol's reads
     it and predicts end-of-sentence. "predicted" and "posterior" give each symbol the step that
@@ -90,7 +92,7 @@ def rows(steps: Tensor, count: int, step: Step, attention: Attention) -> Tensor:
 
 
 def linked(weights: Tensor, threshold: float | None = None) -> list[list[int]]:
-    """For each row of `weights` (n, m), the source positions that it links to.
+    """Return the source positions that each row of `weights` (n, m) links to.
 
     That is the one of largest weight (the first of equal ones), as in the paper's section 5.4; or,
     with a threshold, every one of at least that weight. A row of zeros links to nothing.
@@ -113,7 +115,7 @@ def links_of(
     threshold: float | None = None,
     batch_size: int = 64,
 ) -> Iterator[Set[Link]]:
-    """The links of each pair, by one model or by two: see `align` and `align_both`."""
+    """Return the links of each pair, by one model or by two: see `align` and `align_both`."""
     if step not in STEPS:
         raise ValueError(f"step: expected one of {', '.join(STEPS)}, got {step!r}")
     if how is not None and how not in WAYS:
@@ -144,7 +146,7 @@ def align(
     threshold: float | None = None,
     batch_size: int = 64,
 ) -> Iterator[set[Link]]:
-    """The links of each pair, in order, in bounded memory.
+    """Yield the links of each pair, in order, in bounded memory.
 
     They are between the words of each line, as `str.split` gives them, that have a piece linked; or
     between its characters, where the model reads those.
@@ -163,7 +165,7 @@ def align_both(
     threshold: float | None = None,
     batch_size: int = 64,
 ) -> Iterator[Set[Link]]:
-    """The links of `forward` joined with those of `reverse`, a model of the other direction.
+    """Yield the links of `forward` joined with those of `reverse`, a model of the other direction.
 
     `how` is one of `links.WAYS`. With "product" two words are linked where the weights of both
     directions agree: where √(a_ij b_ji) is at least the threshold, `AGREED` if it is None. (Liang,
@@ -190,7 +192,7 @@ def align_both(
 def weigh(
     translator: Translator, pairs: Iterable[Pair], *, step: Step = "predicted", batch_size: int = 64
 ) -> Iterator[Weighed]:
-    """The weights of each pair, in order, in bounded memory."""
+    """Yield the weights of each pair, in order, in bounded memory."""
     attention = translator.model.decoder.attention
     stream, done = iter(pairs), 0
     while pool := list(islice(stream, _POOL)):
@@ -214,13 +216,13 @@ def weigh(
 
 
 def attended(translator: Translator, example: Example, step: Step = "predicted") -> Tensor:
-    """The weights (n, m) of each target word of a pair that has no empty side."""
+    """Return the weights (n, m) of each target word of a pair that has no empty side."""
     steps = torch.cat([part for (part,) in blocks(translator, [example], step)])
     return rows(steps, len(example.target) - 1, step, translator.model.decoder.attention)
 
 
 def encode(translator: Translator, pairs: Sequence[Pair]) -> list[Example]:
-    """The pairs in symbols."""
+    """Return the pairs in symbols."""
     sources = translator.source.encode([pair.source for pair in pairs])
     targets = translator.target.encode([pair.target for pair in pairs])
     return [Example(*sides) for sides in zip(sources, targets, strict=True)]
@@ -230,7 +232,7 @@ def encode(translator: Translator, pairs: Sequence[Pair]) -> list[Example]:
 def blocks(
     translator: Translator, examples: Sequence[Example], step: Step = "predicted"
 ) -> Iterator[list[Tensor]]:
-    """The weights (steps, m) of each pair, without padding: as many steps at a time as fit."""
+    """Yield the weights (steps, m) of each pair, without padding: as many steps at a time as fit."""
     model, device = translator.model.eval(), translator.device
     source, lengths = (x.to(device) for x in batches.sources([e.source for e in examples]))
     previous = batches.pad([[START, *e.target[:-1]] for e in examples]).to(device)
@@ -250,7 +252,7 @@ def blocks(
 
 
 def _parts(examples: Sequence[Example], first: int = 1) -> Iterator[list[int]]:
-    """Runs of pairs, by their places, of few enough weights to be held together.
+    """Yield runs of pairs, by their places, of few enough weights to be held together.
 
     first: the number of the first pair, for errors.
     """
@@ -274,7 +276,8 @@ def _parts(examples: Sequence[Example], first: int = 1) -> Iterator[list[int]]:
 def _chunks(
     examples: Sequence[Example], part: Sequence[int], size: int, width: int
 ) -> Iterator[list[int]]:
-    """Pairs of similar length, by their places; those with an empty side have nothing to align.
+    """Yield pairs of similar length, by their places; those with an empty side have nothing to
+    align.
 
     A chunk takes at most `width` numbers for each source position.
     """

@@ -1,4 +1,4 @@
-"""How good a model is, on pairs that it did not see."""
+"""The evaluation of a model on pairs that it did not see."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from luong.toolkit.text.vocabulary import Vocabulary
 
 
 class Evaluation(NamedTuple):
-    """What a model put out for each distinct source, and the measures of that."""
+    """The outputs of a model for each distinct source, and their measures."""
 
     answers: list[Answer]
     measurements: list[Measurement]
@@ -64,7 +64,9 @@ def evaluate(
 
 
 def of_sentences(translator: Translator) -> bool:
-    """Whether sources are sentences, in words; if they are spelt in characters, each is a word."""
+    """Return whether sources are sentences, in words; if they are spelt in characters, each is a
+    word.
+    """
     return " " not in translator.source.split("a b")
 
 
@@ -76,7 +78,9 @@ def answers(
     replace_unknown: Mapping[str, str] | None = None,
     batch_size: int = 256,
 ) -> list[Answer]:
-    """What the model puts out for each distinct source of `pairs`, beside all its references."""
+    """Return the output of the model for each distinct source of `pairs`, beside all its
+    references.
+    """
     references = group(translator.target, pairs)
     found = translator.search(
         list(references),
@@ -93,7 +97,7 @@ def beside(
     references: Mapping[str, Sequence[Text]],
     outputs: Mapping[str, Text],
 ) -> list[Answer]:
-    """The output for each source beside its references."""
+    """Return the output for each source beside its references."""
     return [
         Answer(
             Text(source, translator.source.split(source)),
@@ -105,14 +109,14 @@ def beside(
 
 
 def _split_again(vocabulary: Vocabulary, output: Text) -> Text:
-    """As references are split: a model may put the same text in other pieces."""
+    """Return the output split as references are: a model may put the same text in other pieces."""
     if SPECIAL[UNKNOWN] in output.pieces:  # that is no text
         return output
     return output._replace(pieces=vocabulary.split(output.line))
 
 
 def group(vocabulary: Vocabulary, pairs: Iterable[Pair]) -> dict[str, list[Text]]:
-    """The references of each source."""
+    """Return the references of each source."""
     references: dict[str, list[Text]] = {}
     for source, target in pairs:
         references.setdefault(source, []).append(Text(target, vocabulary.split(target)))
@@ -120,7 +124,7 @@ def group(vocabulary: Vocabulary, pairs: Iterable[Pair]) -> dict[str, list[Text]
 
 
 def perplexity(translator: Translator, pairs: Sequence[Pair], batch_size: int = 256) -> Measurement:
-    """The perplexity of the targets, as a measure of the distinct sources, in their order."""
+    """Return the perplexity of the targets, as a measure of the distinct sources, in their order."""
     sources, targets = zip(*pairs, strict=True)
     losses = dict.fromkeys(sources, (0.0, 0))
     scores = translator.score(sources, targets, batch_size=batch_size)

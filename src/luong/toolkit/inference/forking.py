@@ -1,4 +1,4 @@
-"""What a process that holds a model owes to the processes that are forked from it."""
+"""Preparation of a process that holds a model for the processes that are forked from it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Labels(NamedTuple):
 
 
 def of(tokens: Sequence[str]) -> Labels:
-    """The tokens, with what could not be seen made visible.
+    """Return the tokens, with what could not be seen made visible.
 
     White space is drawn as ␣, a combining mark on ◌, a conjoining jamo (decomposed Hangul) as the
     letter it is, and a control character as Python writes it, `\\t`.
@@ -41,13 +41,13 @@ def of(tokens: Sequence[str]) -> Labels:
 
 
 def width(text: str) -> float:
-    """Inches that a text takes, about; an ideograph is as wide as it is high."""
+    """Return inches that a text takes, about; an ideograph is as wide as it is high."""
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     return _LETTER * len(text) + 0.06 * wide
 
 
 def shown(text: str) -> str:
-    """`text`, cut to what fits a picture, with control characters made visible."""
+    """Return `text`, cut to what fits a picture, with control characters made visible."""
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
     return "".join(map(_shown, text))
 
@@ -61,7 +61,7 @@ def _label(token: str) -> str:
 
 
 def _lonely(character: str) -> str:
-    """A character that stands for itself."""
+    """Return a character that stands for itself."""
     category = unicodedata.category(character)
     if category == "Cf":
         return repr(character)[1:-1]
@@ -77,7 +77,7 @@ def _shown(character: str) -> str:
 
 
 def _letter(character: str) -> str:
-    """The letter that a conjoining jamo is."""
+    """Return the letter that a conjoining jamo is."""
     if _JAMO.match(character):
         name = re.sub("CHOSEONG|JUNGSEONG|JONGSEONG", "LETTER", unicodedata.name(character, ""))
         with suppress(KeyError):  # letters of old Hangul
@@ -86,7 +86,7 @@ def _letter(character: str) -> str:
 
 
 def _spans(tokens: Sequence[str]) -> list[tuple[int, int, str]]:
-    """The tokens, from first to last, that make one letter or syllable together."""
+    """Return the tokens, from first to last, that make one letter or syllable together."""
     found: list[tuple[int, int, str]] = []
     first, text = 0, ""
     for k, token in enumerate([*tokens, ""]):
@@ -100,7 +100,7 @@ def _spans(tokens: Sequence[str]) -> list[tuple[int, int, str]]:
 
 
 def _joins(text: str, token: str) -> bool:
-    """Whether `token` goes on with the last letter of `text`."""
+    """Return whether `token` goes on with the last letter of `text`."""
     if not text or not token or text[-1].isspace() or len(text) > _LONGEST:
         return False
     if unicodedata.category(token[0]).startswith("M"):

@@ -18,14 +18,16 @@ _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1,
 
 
 class Gold(NamedTuple):
-    """What annotators say of a pair: links that are sure, and all that are at least possible."""
+    """The links that annotators gave a pair: those that are sure, and all that are at least
+    possible.
+    """
 
     sure: Set[Link]
     possible: Set[Link]  # the sure ones among them
 
 
 class Agreement(NamedTuple):
-    """How links A agree with sure links S and possible links P, over a corpus, in per cent.
+    """The agreement of links A with sure links S and possible links P, over a corpus, in per cent.
 
     precision = |A ∩ P| / |A|,  recall = |A ∩ S| / |S|,
     aer = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|)         (alignment error rate: Och and Ney, 2003)
@@ -38,17 +40,19 @@ class Agreement(NamedTuple):
 
 
 def ordered(links: Iterable[Link]) -> list[Link]:
-    """The links in order of the target, those of a target word in order of the source."""
+    """Return the links in order of the target, those of a target word in order of the source."""
     return sorted(links, key=lambda link: link[::-1])
 
 
 def write(links: Iterable[Link]) -> str:
-    """Pharaoh's format: `0-0 1-2`, source first, positions from 0, in order of the target."""
+    """Return the links in Pharaoh's format: `0-0 1-2`, source first, positions from 0, in order of
+    the target.
+    """
     return " ".join(f"{i}-{j}" for i, j in ordered(links))
 
 
 def read(line: str, where: str) -> Set[Link]:
-    """The links of a line in Pharaoh's format; `where` names it in errors."""
+    """Return the links of a line in Pharaoh's format; `where` names it in errors."""
     gold = read_gold(line, where)
     if gold.possible != gold.sure:
         raise ToolkitError(f"{where}: expected links i-j, got merely possible ones, ipj")
@@ -56,7 +60,7 @@ def read(line: str, where: str) -> Set[Link]:
 
 
 def read_gold(line: str, where: str, base: int = 0) -> Gold:
-    """The links of an annotated line: `i-j` is sure, `ipj` possible; positions from `base`."""
+    """Return the links of an annotated line: `i-j` is sure, `ipj` possible; positions from `base`."""
     sure, possible = set[Link](), set[Link]()
     for text in line.split():
         match = re.fullmatch(r"(\d+)([-p])(\d+)", text, re.ASCII)
@@ -72,7 +76,7 @@ def read_gold(line: str, where: str, base: int = 0) -> Gold:
 
 
 def agreement(pairs: Iterable[tuple[Set[Link], Gold]]) -> Agreement:
-    """Links of each pair against its gold ones; sums are taken over all pairs."""
+    """Measure the links of each pair against its gold ones; sums are taken over all pairs."""
     count = found = sure = hits_sure = hits_possible = 0
     for links, gold in pairs:
         count += 1
@@ -89,7 +93,7 @@ def agreement(pairs: Iterable[tuple[Set[Link], Gold]]) -> Agreement:
 
 
 def join(forward: Set[Link], backward: Set[Link], how: str) -> Set[Link]:
-    """The links of two directions as one set: `how` is one of `JOINS`."""
+    """Return the links of two directions as one set: `how` is one of `JOINS`."""
     match how:
         case "intersection":
             return forward & backward
@@ -101,7 +105,7 @@ def join(forward: Set[Link], backward: Set[Link], how: str) -> Set[Link]:
 
 
 def _grow_diag_final_and(forward: Set[Link], backward: Set[Link]) -> Set[Link]:
-    """Koehn, Och and Marcu (2003), as Moses names it.
+    """Join links as Koehn, Och and Marcu (2003) do, by the name that Moses gave it.
 
     From the intersection, links of the union are added that touch a link there is already, aligned
     or diagonally, and have a word without one; then those of either direction with neither word

@@ -38,7 +38,7 @@ class Text(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came out for a source, and what should have."""
+    """The output for a source, and its references."""
 
     source: Text
     output: Text
@@ -62,11 +62,11 @@ class Measurement(NamedTuple):
     signature: str | None = None  # sacreBLEU's
 
     def of(self, rows: Any = slice(None)) -> float:
-        """The score of these sources: all, a mask, or indices with repetitions."""
+        """Return the score of these sources: all, a mask, or indices with repetitions."""
         return self.score(self.numbers[rows].sum(0))
 
     def interval(self, samples: int, seed: int, level: float = 0.95) -> tuple[float, float]:
-        """A bootstrap confidence interval of the score: percentiles over samples of sources.
+        """Return a bootstrap confidence interval of the score: percentiles over samples of sources.
 
         Every measure of a corpus sees the same samples for the same seed.
         """
@@ -82,7 +82,7 @@ def given(
     references: Sequence[Sequence[str]],
     sources: Sequence[str] | None = None,
 ) -> list[Answer]:
-    """Outputs that came from elsewhere, beside one or more references each; a piece is a word.
+    """Return outputs that came from elsewhere beside their references; a piece is a word.
 
     With `sources`, equal ones are one, with the references of all. Without, the first reference
     stands for the source.
@@ -120,7 +120,7 @@ def measure(
     tokenize: str | None = None,
     lowercase: bool = False,
 ) -> Measurement:
-    """The measure `name`, one of `EDIT_RATES` or `SACREBLEU`, in per cent.
+    """Return the measure `name`, one of `EDIT_RATES` or `SACREBLEU`, in per cent.
 
     wer: where a source is a word, the share of outputs that equal no reference; where it is a
         sentence, edits in words (between white space) over the words of the closest reference.
@@ -166,7 +166,9 @@ def check_tokenizer(name: str | None) -> None:
 
 
 def fitting_tokenizer(lines: Iterable[str]) -> str | None:
-    """The tokenizer of BLEU for text without spaces between words; None where there are spaces."""
+    """Return the tokenizer of BLEU for text without spaces between words; None where there are
+    spaces.
+    """
     counts, words = dict.fromkeys(_SPACELESS, 0), 0
     letters = 0
     for line in lines:
@@ -185,7 +187,8 @@ def fitting_tokenizer(lines: Iterable[str]) -> str | None:
 
 
 def perplexity(losses: Iterable[tuple[float, int]]) -> Measurement:
-    """exp of the mean negative log-probability of a reference symbol, end-of-sentence included.
+    """Return exp of the mean negative log-probability of a reference symbol, end-of-sentence
+    included.
 
     `losses` has, for each source, the sum over its references and their number of symbols.
     """
@@ -198,7 +201,7 @@ def _words(line: str) -> Text:
 
 
 def _closest(answer: Answer, units: Callable[[Text], Sequence[str]]) -> tuple[int, int]:
-    """Edits to the closest reference, and its length."""
+    """Return the edits to the closest reference, and its length."""
     output = units(answer.output)
     references = map(units, answer.references)
     return min((Levenshtein.distance(output, other), len(other)) for other in references)

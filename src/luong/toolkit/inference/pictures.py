@@ -38,7 +38,7 @@ _SIDE = (1 << 16) - 1  # pixels: no more can be drawn
 
 
 class Alignment(Protocol):
-    """What can be drawn: a translation is such."""
+    """An alignment that can be drawn: a translation is one."""
 
     @property
     def source(self) -> Sequence[str]: ...
@@ -70,12 +70,14 @@ class _Side(NamedTuple):
 
     @property
     def across(self) -> bool:
-        """Whether labels of columns can stand side by side."""
+        """Return whether labels of columns can stand side by side."""
         return self.labels.width <= self.cell * self.every
 
     @property
     def spans(self) -> Sequence[tuple[int, int, str]]:
-        """What is drawn beside the labels: nothing where there is no room for all of them."""
+        """Return the spans that are drawn beside the labels: none where there is no room for all of
+        them.
+        """
         return self.labels.spans if self.every == 1 else ()
 
 
@@ -170,7 +172,7 @@ def plot_alignment(
 def sheet(
     pictures: Sequence[Alignment], titles: Sequence[str] = (), *, columns: int | None = None
 ) -> Figure:
-    """Many alignments in a grid, row by row, with cells of one size everywhere.
+    """Return many alignments in a grid, row by row, with cells of one size everywhere.
 
     By default there are about as many columns as rows.
     """
@@ -193,7 +195,7 @@ def sheet(
 
 
 def figure_of(picture: Alignment, title: str | None = None) -> Figure:
-    """One alignment and its scale."""
+    """Return one alignment and its scale."""
     from luong.toolkit.inference import fonts
 
     (panel,) = _panels([picture], [title or ""])
@@ -251,7 +253,7 @@ def settings() -> Iterator[None]:
 def figure_sized(
     width: float, height: float, layout: Literal["constrained"] | None = None
 ) -> Figure:
-    """A figure of so many inches, which no window shows."""
+    """Return a figure of that many inches, which no window shows."""
     from matplotlib.figure import Figure  # pyplot, which opens windows, need not know of it
 
     return Figure(figsize=(width, height), layout=layout)
@@ -287,7 +289,7 @@ def _draw(ax: Axes, panel: _Panel, families: list[str], *, colorbar: bool = Fals
 
 
 def _draw_spans(ax: Axes, panel: _Panel, text: dict[str, Any]) -> None:
-    """A line beside labels that are read together, and what they are together."""
+    """Draw a line beside labels that are read together, and what they are together."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
@@ -307,7 +309,9 @@ def _draw_spans(ax: Axes, panel: _Panel, text: dict[str, Any]) -> None:
 
 
 def _panels(pictures: Sequence[Alignment], titles: Sequence[str]) -> list[_Panel]:
-    """The alignments with their labels, in cells of one size that keeps the largest in bounds."""
+    """Return the alignments with their labels, in cells of one size that keeps the largest in
+    bounds.
+    """
     checked = [_picture(picture, None, None) for picture in pictures]
     width, height = (
         min(_CELL, _LONGEST / max(len(getattr(picture, side)) for picture in checked))
@@ -331,7 +335,7 @@ def _texts(panel: _Panel) -> list[str]:
 
 
 def _picture(weights: Any, source: Sequence[str] | None, target: Sequence[str] | None) -> Picture:
-    """The arguments of `plot_alignment`, put in order and checked."""
+    """Return the arguments of `plot_alignment`, put in order and checked."""
     if hasattr(weights, "weights"):
         source = weights.source if source is None else source
         target = weights.target if target is None else target

@@ -19,7 +19,7 @@ from luong.toolkit.text.corpus import Pair
 
 @torch.inference_mode()
 def score(translator: Translator, pairs: Sequence[Pair], *, batch_size: int) -> list[Score]:
-    """The log-probability of the target of each pair, given its source."""
+    """Return the log-probability of the target of each pair, given its source."""
     BATCH_SIZE.check("batch_size", batch_size)
     sources = translator.source.encode([pair.source for pair in pairs])
     targets = translator.target.encode([pair.target for pair in pairs])
@@ -40,7 +40,9 @@ def score(translator: Translator, pairs: Sequence[Pair], *, batch_size: int) -> 
 def _fitting(
     examples: Sequence[Example], order: Sequence[int], numbers: int, batch_size: int
 ) -> int:
-    """How many of the last in `order` go together: at most batch_size, and in bounded memory."""
+    """Return how many of the last in `order` go together: at most batch_size, and in bounded
+    memory.
+    """
     longest = len(examples[order[-1]].target)
     most = min(batch_size, len(order))
     for count in range(most):
@@ -51,7 +53,7 @@ def _fitting(
 
 
 def _steps(translator: Translator, batch: Batch) -> Tensor:
-    """The log-probability of each target symbol (batch, n), as many steps at a time as fit."""
+    """Return the log-probability of each target symbol (batch, n), as many steps at a time as fit."""
     models = translator.models
     encoded = [model.encode(batch.source, batch.lengths) for model in models]
     states = [state for _, state in encoded]

@@ -1,4 +1,4 @@
-"""What a model makes of a line."""
+"""The results of a model for a line: a translation, a score."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from luong.toolkit.text.vocabulary import Vocabulary
 
 
 class Translation(NamedTuple):
-    """What the model made of one line."""
+    """A translation of one line by a model."""
 
     text: str
     source: list[str]  # the pieces of the source that were read
@@ -49,14 +49,16 @@ class Translation(NamedTuple):
 
 
 class Score(NamedTuple):
-    """How probable a given target is."""
+    """The log-probability of a given target."""
 
     score: float  # log-probability: the sum of `steps`
     steps: list[float]  # of each piece of the target, and of its end
 
 
 def strongest(weights: Tensor) -> list[int | None]:
-    """The position of largest weight in each row of `weights` (n, m); None in a row of zeros."""
+    """Return the position of largest weight in each row of `weights` (n, m); None in a row of
+    zeros.
+    """
     if not weights.shape[1]:
         return [None] * len(weights)
     best = weights.max(1)
@@ -75,7 +77,7 @@ def translated(
     target: Vocabulary,
     replace_unknown: Mapping[str, str] | None,
 ) -> Translation:
-    """The hypothesis that was found for a line, as text.
+    """Return the hypothesis that was found for a line, as text.
 
     `symbols` are those of the line that were read, and END; `dropped` the number of the others.
     """
@@ -107,7 +109,7 @@ def _replaced(
     source: Vocabulary,
     dictionary: Mapping[str, str],
 ) -> list[str]:
-    """`names` with source words, as they were written, for what is unknown."""
+    """Return `names` with source words, as they were written, in the place of unknown ones."""
     words = written(line, places, characters=source.reads_characters)
     raw = [None if j is None else words[j] for j in strongest(found.weights)]
     return [

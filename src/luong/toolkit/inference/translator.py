@@ -66,7 +66,9 @@ class Translator:
         device: str | torch.device = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> Translator:
-        """The best model of a run, or of several that predict together. Nothing is unpickled."""
+        """Return the best model of a run, or of several that predict together. Nothing is
+        unpickled.
+        """
         for name, run in ((name, run) for run in (folder, *others) for name in _FILES):
             if not (run / name).is_file():
                 raise ToolkitError(f"{run}: not the folder of a trained model: no {name} in it")
@@ -143,7 +145,8 @@ class Translator:
         seed: int | None = None,
         batch_size: int = 256,
     ) -> list[Translation] | list[list[Translation]]:
-        """The translation of each line, in order; with `n_best`, a list of the best of each line.
+        """Return the translation of each line, in order; with `n_best`, a list of the best of each
+        line.
 
         A blank line gives a blank one. The arguments are options of `luong translate`.
 
@@ -194,7 +197,7 @@ class Translator:
         first: int = 0,
         batch_size: int = 256,
     ) -> list[list[Translation]]:
-        """The outputs of each line, best first, in the order of the lines.
+        """Return the outputs of each line, best first, in the order of the lines.
 
         prefix, replace_unknown, batch_size: as in `translate`.
         max_source: pieces of a line that are read; the rest is dropped.
@@ -234,7 +237,7 @@ class Translator:
     def score(
         self, sources: Iterable[str], targets: Iterable[str], *, batch_size: int = 256
     ) -> list[Score]:
-        """The log-probability of each target, given its source."""
+        """Return the log-probability of each target, given its source."""
         from luong.toolkit.inference import scoring
 
         return scoring.score(self, pairs_of(sources, targets), batch_size=batch_size)
@@ -250,7 +253,8 @@ class Translator:
         join: str | None = None,
         batch_size: int = 64,
     ) -> list[list[tuple[int, int]]]:
-        """The links (source, target) of each pair, from 0, ordered by target, as `luong align` has.
+        """Return the links (source, target) of each pair, from 0, ordered by target, as `luong
+        align` has.
 
         Args:
             sources, targets: lists of strings of the same length.
@@ -324,7 +328,7 @@ class Translator:
         return {measurement.name: measurement.of() for measurement in found.measurements}
 
     def _forced(self, prefix: str) -> Tensor:
-        """The symbols of a prefix (1, any)."""
+        """Return the symbols of a prefix (1, any)."""
         (row,) = self.target.encode([prefix])
         if UNKNOWN in row:
             pieces = zip(self.target.split(prefix), row, strict=False)
@@ -336,7 +340,7 @@ class Translator:
 def _chunks(
     order: list[int], symbols: Sequence[list[int]], decoding: Decoding, size: int, numbers: int
 ) -> Iterator[list[int]]:
-    """Batches of lines in this order, of at most `size` lines and of bounded memory.
+    """Yield batches of lines in this order, of at most `size` lines and of bounded memory.
 
     A hypothesis takes the weights of all its steps, and `numbers` more.
     """
@@ -349,7 +353,7 @@ def _chunks(
 
 
 class _Run(NamedTuple):
-    """What the folder of a run holds, but for the weights."""
+    """The content of the folder of a run, without the weights."""
 
     folder: Path
     config: Config
@@ -381,7 +385,7 @@ class _Run(NamedTuple):
 
 
 def shape(model: Seq2Seq) -> str:
-    """The kind and the sizes of a model, in a line."""
+    """Return the kind and the sizes of a model, in a line."""
     attention, layers = model.decoder.attention, [*model.decoder.layers]
     score = type(attention.score).__name__ if model.attends else "no attention"
     window = "" if attention.window is None else f", {type(attention.window).__name__}"
@@ -390,5 +394,5 @@ def shape(model: Seq2Seq) -> str:
 
 
 def build_model(config: Config, source: Sized, target: Sized) -> Seq2Seq:
-    """The model of a config for two vocabularies, with fresh weights."""
+    """Return the model of a config for two vocabularies, with fresh weights."""
     return Seq2Seq(len(source), len(target), **asdict(config.model))

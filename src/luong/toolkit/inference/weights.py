@@ -19,7 +19,7 @@ _KEY = "meaning"  # in what is saved with the weights
 
 
 def meaning(config: Config, source: Vocabulary, target: Vocabulary) -> Meaning:
-    """The settings and vocabularies without which weights mean nothing, or something else."""
+    """Return the settings and vocabularies without which weights mean nothing, or something else."""
     return config.shape() | {"source.json": source.digest, "target.json": target.digest}
 
 
@@ -29,7 +29,7 @@ def save(path: Path, model: nn.Module, meaning: Meaning) -> None:
 
 
 def digest(model: nn.Module, meaning: Meaning) -> str:
-    """The hash that `save` writes."""
+    """Return the hash that `save` writes."""
     return tensors.digest(model.state_dict(), {_KEY: meaning})
 
 

@@ -36,7 +36,7 @@ class Batch(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where in the data training is: the batch that comes next."""
+    """The place in the data that training has reached: the batch that comes next."""
 
     epoch: int = 0
     batch: int = 0
@@ -102,12 +102,14 @@ class Stream:
 
 
 def by_length(lengths: NDArray[np.int32]) -> NDArray[np.int64]:
-    """The order of pairs by the length of the source, then of the target: (pairs, 2) lengths."""
+    """Return the order of pairs by the length of the source, then of the target: (pairs, 2)
+    lengths.
+    """
     return np.lexsort((lengths[:, 1], lengths[:, 0]))
 
 
 def collate(examples: Sequence[Example]) -> Batch:
-    """One batch of all `examples`."""
+    """Return one batch of all `examples`."""
     source, lengths = sources([example.source for example in examples])
     target = pad([example.target for example in examples])
     previous = target.roll(1, 1)
@@ -116,11 +118,11 @@ def collate(examples: Sequence[Example]) -> Batch:
 
 
 def sources(rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
-    """Padded sources that end with END, and their lengths without it."""
+    """Return padded sources that end with END, and their lengths without it."""
     return pad(rows), torch.tensor([len(row) - 1 for row in rows], device="cpu")
 
 
 def pad(rows: Sequence[list[int]]) -> Tensor:
-    """(rows, longest), PAD after the end of each row."""
+    """Return the rows in one tensor (rows, longest), with PAD after the end of each row."""
     longest = max(map(len, rows))
     return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows], device="cpu")

@@ -29,12 +29,14 @@ Line = TypeVar("Line", str, str | Problem)
 
 
 def refuse(problems: list[Problem]) -> None:
-    """What is done about a bad line, unless another rule is given."""
+    """Raise the first problem of a line as an error: the rule for bad lines, unless another is
+    given.
+    """
     raise ToolkitError(str(problems[0]))
 
 
 def read(corpus: str) -> list[Pair]:
-    """The pairs of a corpus as `Data` describes it: one or more, no side empty."""
+    """Return the pairs of a corpus as `Data` describes it: one or more, no side empty."""
     return list(pairs(corpus))
 
 
@@ -43,7 +45,7 @@ def pairs(
     max_length: int | None = None,
     on_bad_line: Callable[[list[Problem]], None] = refuse,
 ) -> Iterator[Pair]:
-    """The same as a stream, bad lines left to `on_bad_line`."""
+    """Yield the same pairs as a stream, and leave bad lines to `on_bad_line`."""
     good = bad = 0
     for item in scan(corpus, max_length):
         if isinstance(item, Pair):
@@ -57,7 +59,7 @@ def pairs(
 
 
 def scan(corpus: str, max_length: int | None = None) -> Iterator[Pair | list[Problem]]:
-    """Each pair of a corpus, or all that is wrong with it.
+    """Yield each pair of a corpus, or all that is wrong with it.
 
     An error ends it: a file that cannot be read, or two files of unequal length.
     """
@@ -72,7 +74,7 @@ def scan(corpus: str, max_length: int | None = None) -> Iterator[Pair | list[Pro
 
 
 def files(corpus: str) -> list[Path]:
-    """The files that a corpus is read from: FILE, or SOURCE,TARGET."""
+    """Return the files that a corpus is read from: FILE, or SOURCE,TARGET."""
     if corpus.startswith(CMUDICT):
         return [_dictionary(), _TEST_WORDS]
     if Path(corpus).exists() or "," not in corpus:
@@ -84,7 +86,7 @@ def files(corpus: str) -> list[Path]:
 
 
 def read_parallel(source: Path, target: Path) -> list[Pair]:
-    """Line i of one file with line i of the other, whatever is in them."""
+    """Return line i of one file with line i of the other, whatever is in them."""
     both = zip_longest(lines(source), lines(target))
     pairs = [Pair(*pair) for pair in _even(both, source, target)]
     if not pairs:
@@ -93,7 +95,7 @@ def read_parallel(source: Path, target: Path) -> list[Pair]:
 
 
 def lines(path: Path) -> Iterator[str]:
-    """Lines of a UTF-8 file. They end at "\\n" or "\\r\\n" only; a leading BOM is dropped."""
+    """Yield the lines of a UTF-8 file, which end at "\\n" or "\\r\\n" only, without a leading BOM."""
     for line in _lines(path, None):
         if isinstance(line, Problem):
             raise ToolkitError(str(line))
@@ -136,7 +138,7 @@ def _parallel(source: Path, target: Path, max_length: int | None) -> Iterator[Pa
 def _even(
     both: Iterator[tuple[Line | None, Line | None]], source: Path, target: Path
 ) -> Iterator[tuple[Line, Line]]:
-    """Lines of two files, of which neither ends before the other."""
+    """Yield lines of two files, of which neither ends before the other."""
     for number, (left, right) in enumerate(both, 1):
         if left is not None and right is not None:
             yield left, right
@@ -150,7 +152,7 @@ def _even(
 
 
 def _lines(path: Path, max_length: int | None) -> Iterator[str | Problem]:
-    """Each line of a file, or why it cannot be read."""
+    """Yield each line of a file, or why it cannot be read."""
     limit, reason = MAX_BYTES, f"is longer than {MAX_BYTES:,} bytes"
     if max_length is not None:
         limit, reason = 4 * (2 * max_length + 1) + 5, _too_long(max_length)  # TAB, BOM, "\r"
@@ -164,7 +166,7 @@ def _lines(path: Path, max_length: int | None) -> Iterator[str | Problem]:
 
 
 def _wrong(text: str, max_length: int | None) -> list[str]:
-    """What is wrong with one side of a pair."""
+    """Return the reasons why one side of a pair is bad."""
     reasons = []
     if max_length is not None and len(text) > max_length:
         reasons.append(_too_long(max_length))
@@ -180,7 +182,9 @@ def _too_long(max_length: int | None) -> str:
 
 
 def _cmudict(part: str) -> Iterator[Pair]:
-    """The dictionary's words and their pronunciations. Several of one word are several pairs."""
+    """Return the dictionary's words and their pronunciations. Several of one word are several
+    pairs.
+    """
     if part not in ("train", "dev", "test"):
         raise ToolkitError(f"cmudict:{part}: expected cmudict:train, cmudict:dev or cmudict:test")
     words = _cmudict_words()[part]
@@ -189,7 +193,7 @@ def _cmudict(part: str) -> Iterator[Pair]:
 
 @cache
 def _cmudict_words() -> dict[str, set[str]]:
-    """The words of each part.
+    """Return the words of each part.
 
     Test: the 11,994 words that the grapheme-to-phoneme literature holds out. Dev: 2,670 others,
     chosen by a hash of the word. Train: the rest.
@@ -201,7 +205,7 @@ def _cmudict_words() -> dict[str, set[str]]:
 
 @cache
 def _cmudict_entries() -> list[Pair]:
-    """All entries, once: they stand as `word(2) F OW1 N IY0 M Z # comment`."""
+    """Return all entries, once: they stand as `word(2) F OW1 N IY0 M Z # comment`."""
     entries = dict[Pair, None]()  # a set that keeps the order; without stress, some coincide
     for line in lines(_dictionary()):
         word, _, phonemes = line.partition("#")[0].strip().partition(" ")

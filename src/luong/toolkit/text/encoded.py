@@ -32,7 +32,7 @@ class _Lists(NamedTuple):
 
     @classmethod
     def of(cls, column: pa.ListArray, size: int) -> _Lists:
-        """The lists of a column: symbols below `size`, END last. Raises ValueError."""
+        """Return the lists of a column: symbols below `size`, END last. Raises ValueError."""
         column.validate(full=True)
         if column.null_count or column.values.null_count:
             raise ValueError("something is missing in it")
@@ -95,7 +95,7 @@ class Examples(Sequence[Example]):
         return Example(source, target)
 
     def take(self, indices: Iterable[int]) -> list[Example]:
-        """The examples at `indices`, in their order."""
+        """Return the examples at `indices`, in their order."""
         return [self[int(i)] for i in indices]
 
 
@@ -112,7 +112,7 @@ def write(pairs: Iterator[Pair], source: Vocabulary, target: Vocabulary, path: P
 
 
 def _chunks(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
-    """As many pairs at a time as a bounded memory holds in symbols."""
+    """Yield the pairs in chunks whose symbols fit into a bounded memory."""
     chunk, characters = list[Pair](), 0
     for pair in pairs:
         chunk.append(pair)

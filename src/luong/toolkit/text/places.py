@@ -1,4 +1,6 @@
-"""Where in a line the pieces are that a model reads or writes: at which word, or character."""
+"""The places in a line of the pieces that a model reads or writes: the word, or the character, of
+each.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ class Places(NamedTuple):
 
 
 def find(line: str, starts: Iterable[int], *, characters: bool) -> Places:
-    """The places of the pieces that start at these offsets of `line`.
+    """Return the places of the pieces that start at these offsets of `line`.
 
     A piece that starts with white space belongs to the word behind it.
     """
@@ -31,7 +33,7 @@ def find(line: str, starts: Iterable[int], *, characters: bool) -> Places:
 
 
 def written(line: str, places: Places, *, characters: bool) -> list[str]:
-    """For each piece, its word as it stands in `line`; or its character, with its marks."""
+    """Return for each piece its word as it stands in `line`; or its character, with its marks."""
     if not characters:
         words = line.split()
         return [words[place] for place in places.of]

@@ -1,4 +1,4 @@
-"""What is wrong with a corpus, and what is in it."""
+"""The report of `luong check` on a corpus: its bad lines, and a summary of the good ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SPECIAL = frozenset(SPECIAL)
 
 
 class Lengths(NamedTuple):
-    """Of the lines of one side, in characters or in words (what stands between white space)."""
+    """The lengths of the lines of one side, in characters or in words, which white space separates."""
 
     median: int
     percentile_95: int
@@ -62,7 +62,7 @@ class Report:
 
 
 class Overlap(NamedTuple):
-    """How many of the distinct pairs and sources of a corpus are in another one."""
+    """The numbers of distinct pairs and sources of a corpus that are in another one."""
 
     name: str
     other: str
@@ -71,7 +71,7 @@ class Overlap(NamedTuple):
 
 
 class Hashes(NamedTuple):
-    """Distinct ones, sorted: enough to compare corpora, and 8 bytes each."""
+    """The hashes of distinct pairs and sources, sorted: enough to compare corpora, in 8 bytes each."""
 
     pairs: NDArray[np.int64]
     sources: NDArray[np.int64]
@@ -96,7 +96,7 @@ class _Side:
             self.seen[kind] = Mention(lines + 1, first)
 
     def mentions(self) -> dict[str, Mention]:
-        """Forms of letters are mentioned where both are there."""
+        """Return what to mention; forms of letters are mentioned where both are there."""
         forms = {"composed", "decomposed"}
         return {
             kind: mention
@@ -141,7 +141,7 @@ def check(name: str, max_length: int, limit: int) -> tuple[Report, Hashes]:
 
 
 def overlaps(corpora: Sequence[tuple[str, Hashes]]) -> list[Overlap]:
-    """What each corpus shares with those before it."""
+    """Return the pairs and sources that each corpus shares with those before it."""
     shared = [
         Overlap(
             name,

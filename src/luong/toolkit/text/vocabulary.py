@@ -46,7 +46,9 @@ class Vocabulary:
 
     @classmethod
     def build(cls, side: Side, lines: Iterable[str]) -> Vocabulary:
-        """The symbols of `lines`, which are read once and not kept; frequent ones come first."""
+        """Return the symbols of `lines`, which are read once and not kept; frequent ones come
+        first.
+        """
         subwords = side.level in ("bpe", "unigram")
         tokenizer = _tokenizer(side, _MODELS[side.level]())
         try:
@@ -105,7 +107,7 @@ class Vocabulary:
         return len(self.names)
 
     def split(self, line: str) -> list[str]:
-        """The pieces of a line, one for each of its symbols, whether they are known or not."""
+        """Return the pieces of a line, one for each of its symbols, whether they are known or not."""
         if isinstance(self.tokenizer.model, models.WordLevel):
             normalized = self.tokenizer.normalizer.normalize_str(line)
             pieces = self.tokenizer.pre_tokenizer.pre_tokenize_str(normalized)
@@ -119,17 +121,17 @@ class Vocabulary:
         ]
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Symbols of each line, UNKNOWN for pieces never seen, and END."""
+        """Return the symbols of each line, UNKNOWN for pieces never seen, and END."""
         encoded = self.tokenizer.encode_batch_fast(lines, add_special_tokens=False)
         return [[*_ordinary(line.ids), END] for line in encoded]
 
     @property
     def reads_characters(self) -> bool:
-        """Whether each symbol is a character; else it is a word or a part of one."""
+        """Return whether each symbol is a character; otherwise it is a word or a part of one."""
         return isinstance(self.tokenizer.decoder, decoders.Fuse)
 
     def places(self, lines: Sequence[str]) -> list[Places]:
-        """The word or character of each line that each of its symbols belongs to."""
+        """Return the word or character of each line that each of its symbols belongs to."""
         return [
             places.find(
                 line, (start for start, _ in read.offsets), characters=self.reads_characters
@@ -140,30 +142,30 @@ class Vocabulary:
         ]
 
     def places_of(self, pieces: Sequence[str]) -> Places:
-        """The word or character of what `join` makes of `pieces` that each belongs to."""
+        """Return the word or character of what `join` makes of `pieces` that each belongs to."""
         before = [len(self.join(pieces[:1])), *(len(self.join(["", p])) for p in pieces[1:])]
         starts = [0, *accumulate(before)][: len(pieces)]
         return places.find(self.join(pieces), starts, characters=self.reads_characters)
 
     def decode(self, symbols: Iterable[int]) -> str:
-        """The text of `symbols`."""
+        """Return the text of `symbols`."""
         return self.join([self.names[symbol] for symbol in symbols])
 
     def join(self, pieces: Sequence[str]) -> str:
-        """The text of `pieces`, whether they are known or not: what `split` took apart."""
+        """Return the text of `pieces`, whether they are known or not: what `split` took apart."""
         decoder = self.tokenizer.decoder
         return " ".join(pieces) if decoder is None else str(decoder.decode(list(pieces)))
 
 
 def _ordinary(symbols: list[int]) -> list[int]:
-    """UNKNOWN for the names of special symbols in a text."""
+    """Return the symbols with UNKNOWN for the names of special symbols in a text."""
     if min(symbols, default=UNKNOWN) >= UNKNOWN:
         return symbols
     return [max(symbol, UNKNOWN) for symbol in symbols]
 
 
 def _stored(side: Side, found: object) -> Any:
-    """The model of the pieces that a file holds. Raises ValueError."""
+    """Return the model of the pieces that a file holds. Raises ValueError."""
     match side.level, found:
         case "unigram", {"model": {"unk_id": 3, "vocab": [*pieces]}}:
             return _unigram(pieces)
@@ -175,7 +177,7 @@ def _stored(side: Side, found: object) -> Any:
 
 
 def _ranked(ids: dict[str, Any]) -> list[str]:
-    """Symbols in the order of their numbers."""
+    """Return symbols in the order of their numbers."""
     if not all(type(number) is int for number in ids.values()):
         raise ValueError("the number of a symbol is none")
     names = sorted(ids, key=ids.__getitem__)
@@ -185,7 +187,7 @@ def _ranked(ids: dict[str, Any]) -> list[str]:
 
 
 def _symbols(names: list[str]) -> dict[str, int]:
-    """Symbols and their numbers, if they can be those of lines."""
+    """Return symbols and their numbers, if they can be those of lines."""
     if tuple(names[: len(SPECIAL)]) != SPECIAL:
         raise ValueError(f"the first symbols should be {' '.join(SPECIAL)}")
     for name in names:
@@ -223,7 +225,9 @@ def _unigram(pieces: list[Any]) -> Any:
 
 
 def _agree(found: object, expected: object) -> bool:
-    """Whether two parts of files say the same; versions differ in what they leave out as null."""
+    """Return whether two parts of files say the same; versions differ in what they leave out as
+    null.
+    """
     if isinstance(found, dict) and isinstance(expected, dict):
         keys = found.keys() | expected.keys()
         return all(_agree(found.get(key), expected.get(key)) for key in keys)
@@ -241,7 +245,7 @@ _MODELS: dict[str, Any] = {
 
 
 def _subwords(trained: Tokenizer) -> Any:
-    """The pieces that were learnt, in a model that takes no text for a special symbol."""
+    """Return the pieces that were learnt, in a model that takes no text for a special symbol."""
     learnt = json.loads(trained.to_str())["model"]
     if learnt["type"] == "BPE":
         merges = [(a, b) for a, b in learnt["merges"] if not any(s in a + b for s in SPECIAL)]
@@ -251,7 +255,9 @@ def _subwords(trained: Tokenizer) -> Any:
 
 
 def _tokenizer(side: Side, model: Any) -> Tokenizer:
-    """How a line is normalised and split, and its pieces joined, around a `model` of the pieces."""
+    """Return the tokenizer of a side around a `model` of its pieces: it normalises, splits and
+    joins lines.
+    """
     tokenizer = Tokenizer(model)
     steps = [] if side.normalization == "none" else [getattr(normalizers, side.normalization)()]
     steps += [normalizers.Lowercase()] if side.lowercase else []
@@ -270,7 +276,7 @@ def _tokenizer(side: Side, model: Any) -> Tokenizer:
 
 
 def _trainer(side: Side) -> Any:
-    """The library's trainer for the model of a side."""
+    """Return the library's trainer for the model of a side."""
     size = side.vocabulary_size or _PIECES
     match side.level:
         case "bpe":

@@ -29,7 +29,7 @@ _OLD = ("finished",)  # fields of older versions
 
 @dataclass
 class State:
-    """Where training is, beside the tensors of the model, the optimizer and the average.
+    """The state of training, beside the tensors of the model, the optimizer and the average.
 
     There are no states of random generators: each update seeds them (`training.randomize`). In
     checkpoints of older versions `dev`, `settings` and `weights` are empty.
@@ -55,17 +55,17 @@ class State:
 
     @property
     def is_best(self) -> bool:
-        """Whether its weights are the best, or, before the first validation, the only ones."""
+        """Return whether its weights are the best, or, before the first validation, the only ones."""
         return self.best_row == len(self.rows) - 1 and self.validated in (0, self.update)
 
     def is_done(self, updates: int, patience: int | None) -> bool:
-        """Whether it was validated after the last update, or `patience` times in vain."""
+        """Return whether it was validated after the last update, or `patience` times in vain."""
         late = patience is not None and len(self.rows) - 1 - self.best_row >= patience
         return self.validated == self.update > 0 and (self.update >= updates or late)
 
     @classmethod
     def of(cls, values: object) -> State:
-        """The state that was saved as a dictionary. Raises ValueError."""
+        """Return the state that was saved as a dictionary. Raises ValueError."""
         if not isinstance(values, dict):
             raise ValueError("its state is no JSON object")
         values = {name: value for name, value in values.items() if name not in _OLD}
@@ -135,7 +135,7 @@ class Checkpoints:
         self.folder, self.keep = folder, keep
 
     def paths(self) -> list[Path]:
-        """From the first to the last."""
+        """Return the paths of all checkpoints, from the first to the last."""
         return self._named(NAME)
 
     def save(self, state: State, tensors: Mapping[str, Tensor]) -> None:
@@ -151,7 +151,7 @@ class Checkpoints:
             old.unlink()
 
     def state(self) -> State | None:
-        """The state in the last checkpoint, if there is one. Its hash is not compared."""
+        """Return the state in the last checkpoint, if there is one. Its hash is not compared."""
         if not self.paths():
             return None
         with _opened(self.paths()[-1]) as (_, state):
@@ -160,7 +160,7 @@ class Checkpoints:
     def load(
         self, expected: Mapping[str, Tensor] | None = None, *, update: int | None = None
     ) -> tuple[State, dict[str, Tensor]]:
-        """The last checkpoint, or that of an update.
+        """Return the last checkpoint, or that of an update.
 
         Raises `Damaged` where it is not whole, and refuses tensors of other names, dtypes and
         shapes than `expected`, which may be on meta.
@@ -191,7 +191,7 @@ class Checkpoints:
         return [f"{error}; set aside as {path.name}{_DAMAGED}" for path, error in damaged]
 
     def lost_after(self, update: int) -> bool:
-        """Whether a later checkpoint has been set aside."""
+        """Return whether a later checkpoint has been set aside."""
         names = self._named(re.compile(NAME.pattern + re.escape(_DAMAGED)))
         return any(_update(path) > update for path in names)
 
@@ -210,7 +210,7 @@ def _update(path: Path) -> int:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[tensor_files.Stored, State]]:
-    """A checkpoint of which only the header was read; what is not whole raises `Damaged`."""
+    """Open a checkpoint and read its header; a file that is not whole raises `Damaged`."""
     with files.opened(path):  # what cannot be opened may be whole
         pass
     try:

@@ -22,7 +22,7 @@ _LARGEST = 1e30  # beyond, matplotlib's axes overflow
 
 
 def draw(path: Path) -> Figure:
-    """The columns of a run's `metrics.csv` against its updates; train and dev share axes."""
+    """Return the columns of a run's `metrics.csv` against its updates; train and dev share axes."""
     table = _numbers(path)
     updates = table.pop("update")
     panels: dict[str, list[str]] = {}
@@ -48,7 +48,9 @@ def draw(path: Path) -> Figure:
 
 
 def _numbers(path: Path) -> dict[str, list[float]]:
-    """The columns of a table to draw, and `update`; NaN for what is no number, or out of bounds."""
+    """Return the columns of a table to draw, and `update`; NaN for what is no number, or out of
+    bounds.
+    """
     table = {
         name: [x if abs(x) < _LARGEST else math.nan for x in column]
         for name, column in metrics.read(path).items()
@@ -60,6 +62,6 @@ def _numbers(path: Path) -> dict[str, list[float]]:
 
 
 def _readable(name: str) -> str:
-    """`dev_per` as `dev PER`."""
+    """Return the name of a column as people write it: `dev_per` as `dev PER`."""
     words = labels.shown(name).split("_")
     return " ".join(word if word in _WORDS else word.upper() for word in words)

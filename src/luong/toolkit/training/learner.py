@@ -1,4 +1,4 @@
-"""All that an update changes, and the update."""
+"""Everything that an update changes, and the update."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LOOK = 10  # updates between two looks at the losses of an accelerator, which i
 
 
 class Learner:
-    """A model, what trains it, and where training is.
+    """A model, the optimizer that trains it, and the state of training.
 
     With several processes each takes its share of every batch. Losses are summed, and divided by
     the number of target symbols in the update, over all processes: one process and the same batches
@@ -68,7 +68,7 @@ class Learner:
         return self.bare if self.average is None else cast(Seq2Seq, self.average.module)
 
     def update(self) -> None:
-        """One step of the optimizer."""
+        """Take one step of the optimizer."""
         settings, state = self.settings, self.state
         chunks = [next(self.stream) for _ in range(settings.accumulate)]
         tokens = sum(int(self.examples.lengths[chunk, 1].sum()) for chunk in chunks)
@@ -96,7 +96,7 @@ class Learner:
         self._loss += loss.detach()
 
     def _share(self, chunk: NDArray[np.int64]) -> Batch:
-        """The pairs of a batch that are for this process."""
+        """Return the pairs of a batch that are for this process."""
         indices = processes.mine(chunk.tolist())
         batch = batches.collate([self.examples[i] for i in indices or chunk[:1].tolist()])
         if not indices:  # fewer pairs than processes: a pair that counts nothing
@@ -109,12 +109,14 @@ class Learner:
 
     @property
     def looks(self) -> bool:
-        """Whether it is time for `look`."""
+        """Return whether it is time for `look`."""
         every = 1 if self.accelerator.device.type == "cpu" else _LOOK
         return self.state.update % every == 0
 
     def look(self, votes: list[float]) -> tuple[float, int, float, list[float]]:
-        """Loss per symbol, symbols and seconds since the last look; `votes` of all processes."""
+        """Return loss per symbol, symbols and seconds since the last look, and the `votes` of all
+        processes.
+        """
         loss, *votes = processes.total([self._loss.item(), *votes])
         tokens, seconds = self._tokens, time.monotonic() - self._began
         self.state.loss += finite(loss, self.state.update)
@@ -125,15 +127,15 @@ class Learner:
         return loss / max(tokens, 1), tokens, seconds, votes
 
     def begin(self) -> None:
-        """Time and symbols count from here."""
+        """Count time and symbols from here on."""
         self._tokens, self._began = 0, time.monotonic()
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that a checkpoint holds beside the state."""
+        """Return everything that a checkpoint holds beside the state."""
         return self._parts(optimizer_tensors(self.optimizer))
 
     def expected(self) -> dict[str, Tensor]:
-        """Tensors of the names, dtypes and shapes of those that a checkpoint holds."""
+        """Return tensors of the names, dtypes and shapes of those that a checkpoint holds."""
         return self._parts(expected_tensors(self.optimizer))
 
     def _parts(self, optimizer: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -186,7 +188,7 @@ def randomize(device: torch.device, *numbers: int) -> None:
 
 
 def recognise(data: Prepared) -> str:
-    """What tells training data, in symbols, from others."""
+    """Return a hash by which training data, in symbols, are told from other data."""
     return _hash([data.digest, data.source.names, data.target.names])
 
 
@@ -195,7 +197,7 @@ def _hash(parts: object) -> str:
 
 
 def finite(loss: float, update: int) -> float:
-    """`loss`, or the end of a run that cannot be saved any more."""
+    """Return `loss`, or end a run that cannot be saved any more."""
     if math.isfinite(loss):
         return loss
     raise ToolkitError(
@@ -204,7 +206,7 @@ def finite(loss: float, update: int) -> float:
 
 
 def judged(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights that were validated and kept, among the tensors of a checkpoint."""
+    """Return the weights that were validated and kept, among the tensors of a checkpoint."""
     return _part(tensors, "average.module") or _part(tensors, "model")
 
 

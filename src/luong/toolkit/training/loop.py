@@ -70,7 +70,7 @@ def train(config: Config, out: Path, seconds: float | None = None) -> int:
 
 
 def starting_point(config: Config) -> Translator | None:
-    """The model of training.init_from, if it is of the shape that `config` describes."""
+    """Return the model of training.init_from, if it is of the shape that `config` describes."""
     if config.training.init_from is None:
         return None
     folder = Path(config.training.init_from)
@@ -97,7 +97,7 @@ def begin(
     accelerator: Accelerator,
     journal: Journal,
 ) -> Learner:
-    """The learner of a run, as its last checkpoint knows it, or fresh."""
+    """Return the learner of a run, as its last checkpoint knows it, or fresh."""
     set_seed(config.training.seed)
     model = build_model(config, prepared.source, prepared.target)
     if start is not None:
@@ -127,7 +127,7 @@ def begin(
 def loop(
     learner: Learner, config: Config, prepared: Prepared, stop: Stop, out: Path, journal: Journal
 ) -> None:
-    """All updates, with a validation now and then; `out` always holds what is needed to go on."""
+    """Do all updates, with a validation now and then; `out` always holds what is needed to go on."""
     settings, state, main = config.training, learner.state, learner.accelerator.is_main_process
     translator = Translator(learner.judged, prepared.source, prepared.target)
     meaning = weights.meaning(config, prepared.source, prepared.target)
@@ -178,7 +178,7 @@ def loop(
 
 
 def validation_is_due(state: State, settings: Training) -> bool:
-    """Whether the state is one to validate, and was not validated yet."""
+    """Return whether the state is one to validate that was not validated yet."""
     at = state.update % settings.validate_every == 0 or state.update >= settings.updates
     return at and state.update > state.validated
 
@@ -201,7 +201,9 @@ def record(state: State, settings: Training, dev: dict[str, float]) -> bool:
 
 
 def ending(state: State, config: Config, example: str, out: Path) -> list[str]:
-    """Why training ended, what the best weights are worth, where they are, and what to try next."""
+    """Return why training ended, the measures of the best weights, where they are, and what to try
+    next.
+    """
     settings, best, place = config.training, state.rows[state.best_row], shlex.quote(str(out))
     if state.update >= settings.updates:
         reason, more = f"finished: all {settings.updates:,} updates are done", "updates"

@@ -18,7 +18,7 @@ _ROWS = 100_000
 
 
 def text(rows: Sequence[Mapping[str, float]]) -> str:
-    """The content of metrics.csv."""
+    """Return the content of metrics.csv."""
     table = io.StringIO()
     names = list(rows[0]) if rows else ["update"]
     writer = csv.DictWriter(table, names, lineterminator="\n")
@@ -28,7 +28,7 @@ def text(rows: Sequence[Mapping[str, float]]) -> str:
 
 
 def read(path: Path) -> dict[str, list[float]]:
-    """The columns, by their names; an empty cell is NaN.
+    """Return the columns, by their names; an empty cell is NaN.
 
     A file that is no table of numbers, of a sensible size, is refused.
     """

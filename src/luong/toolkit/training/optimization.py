@@ -26,7 +26,7 @@ def set_rate(optimizer: Optimizer, value: float) -> None:
 
 
 def rate(settings: Training, done: int) -> float:
-    """The learning rate of the update after `done` updates: see `Training`."""
+    """Return the learning rate of the update after `done` updates: see `Training`."""
     if done < settings.warmup:
         return settings.learning_rate * (done + 1) / (settings.warmup + 1)
     return settings.learning_rate * _fall(settings, done)
@@ -45,7 +45,8 @@ def _fall(settings: Training, done: int) -> float:
 
 
 def make_average(model: nn.Module, decay: float) -> AveragedModel:
-    """The exponential moving average of a model's weights, over fewer updates at the beginning.
+    """Return the exponential moving average of a model's weights, over fewer updates at the
+    beginning.
 
     The decay at the k-th update is min(decay, (1 + k) / (10 + k)), as in TensorFlow's
     ExponentialMovingAverage, so that the first weights, which have learnt nothing, are forgotten.
@@ -59,7 +60,7 @@ def make_average(model: nn.Module, decay: float) -> AveragedModel:
 
 
 def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
-    """What the optimizer remembers: `parameter.name` to tensor."""
+    """Return the tensors of the optimizer, from `parameter.name`."""
     return {
         f"{index}.{name}": value
         for index, values in optimizer.state_dict()["state"].items()
@@ -69,7 +70,9 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 
 
 def expected_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
-    """What `optimizer_tensors` gives once all parameters were updated: on meta, to be compared."""
+    """Return what `optimizer_tensors` gives once all parameters were updated: on meta, to be
+    compared.
+    """
     parts = ("exp_avg", "exp_avg_sq") if isinstance(optimizer, AdamW) else ()
     step = {"step": torch.empty((), device="meta")} if parts else {}
     return {

@@ -34,7 +34,7 @@ _NO_MATTER = ("train", "dev", "test")  # settings: files count by what is in the
 
 
 class Prepared(NamedTuple):
-    """What training needs of the data."""
+    """The data that training needs."""
 
     source: Vocabulary
     target: Vocabulary
@@ -45,7 +45,7 @@ class Prepared(NamedTuple):
 
 @dataclass
 class Skipped:
-    """Counts bad lines, and keeps the first."""
+    """A counter of bad lines, which keeps the first of them."""
 
     count: int = 0
     first: str = ""
@@ -78,7 +78,7 @@ class _Reader:
 
 
 class _Record(NamedTuple):
-    """What prepared.json tells."""
+    """The content of prepared.json."""
 
     digest: str  # of what the folder was prepared from
     skipped: tuple[int, str]
@@ -88,7 +88,7 @@ class _Record(NamedTuple):
 def prepare(
     data: Data, out: Path, journal: Journal, known: tuple[Vocabulary, Vocabulary] | None = None
 ) -> Prepared:
-    """The data of a run, encoded once into the folder `out / "data"` and found there again.
+    """Return the data of a run, encoded once into the folder `out / "data"` and found there again.
 
     Symbols are those of the training corpus, or, where it is given, of the vocabularies `known`.
     The training corpus is read as a stream: once for each vocabulary and once to encode it. A
@@ -115,7 +115,9 @@ def prepare(
 
 
 def _load(folder: Path, digest: str, data: Data, dev: list[Pair]) -> tuple[Prepared, Skipped]:
-    """What was prepared from `digest`. Raises `ToolkitError` where it was not, or is not whole."""
+    """Return what was prepared from `digest`. Raise `ToolkitError` where it was not, or is not
+    whole.
+    """
     record = _record(folder / "prepared.json")
     if record.digest != digest:
         raise ToolkitError(f"{data.train}, or how it is read, has changed since it was prepared")
@@ -153,7 +155,7 @@ def _write(
     journal: Journal,
     known: tuple[Vocabulary, Vocabulary] | None,
 ) -> None:
-    """Everything of `Prepared` but the dev pairs; `prepared.json` comes last and vouches for it."""
+    """Write all of `Prepared` except the dev pairs; `prepared.json` comes last and vouches for it."""
     _remark(data, journal)
     with _progress(journal.console) as bar:
         reader = _Reader(data, bar)
@@ -184,7 +186,7 @@ def _write(
 
 
 def _digest(data: Data, known: tuple[Vocabulary, Vocabulary] | None) -> str:
-    """Of all that the prepared data depend on."""
+    """Return a hash of everything that the prepared data depend on."""
     settings = {name: value for name, value in asdict(data).items() if name not in _NO_MATTER}
     contents = [files.digest(path) for path in corpus.files(_again(data.train))]
     settings |= {"format": _FORMAT, "files": contents}
@@ -196,7 +198,7 @@ def _digest(data: Data, known: tuple[Vocabulary, Vocabulary] | None) -> str:
 
 
 def _again(name: str) -> str:
-    """`name`, if that corpus can be read more than once."""
+    """Return `name`, if that corpus can be read more than once."""
     for path in corpus.files(name):
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise ToolkitError(f"{path}: not a file: it is read more than once, so save it to one")

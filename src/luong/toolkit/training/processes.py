@@ -1,4 +1,4 @@
-"""The processes that train together, started by torchrun: one, where it was not."""
+"""The processes that train together, started by torchrun; without it there is one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def make_accelerator() -> Accelerator:
-    """The devices of this process, joined with all others that torchrun started."""
+    """Return the devices of this process, joined with all others that torchrun started."""
     device = torch.accelerator.current_accelerator()
     Process.here()  # wrong variables are named before Accelerate reads them
     # without being told, Accelerate joins processes on GPUs only, and each would train by itself
@@ -28,7 +28,7 @@ def make_accelerator() -> Accelerator:
 
 @contextmanager
 def connected() -> Iterator[None]:
-    """Where the end of another process, or of its machine, is an error of one line."""
+    """Turn the end of another process, or of its machine, into an error of one line."""
     try:
         yield
     except RuntimeError as error:
@@ -41,19 +41,19 @@ def connected() -> Iterator[None]:
 
 
 def mine(items: Sequence[T]) -> Sequence[T]:
-    """The share of this process: every k-th of what is sorted by length, so that all have alike."""
+    """Return this process's share of items sorted by length: every k-th, for k processes."""
     state = PartialState()
     return items[state.process_index :: state.num_processes]
 
 
 def gather(items: list[Any]) -> list[Any]:
-    """The items of all processes, in each of them."""
+    """Return the items of all processes, in each of them."""
     gathered: list[Any] = gather_object(items)
     return gathered
 
 
 def total(values: list[float]) -> list[float]:
-    """Each value summed over all processes, the same bits in each of them."""
+    """Return each value summed over all processes, the same bits in each of them."""
     state = PartialState()
     if state.num_processes == 1:
         return values

@@ -1,4 +1,4 @@
-"""What training tells while it runs: lines, a bar that moves, log.txt, TensorBoard."""
+"""The messages of training while it runs: lines, a bar that moves, log.txt, TensorBoard."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def make_console(*, quiet: bool) -> Console:
 
 
 class Journal:
-    """Lines for people: on stderr, and from `keep` on in a file too, which need not work."""
+    """Lines for people: on stderr, and after `keep` in a file too. Training goes on where the file
+    fails.
+    """
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -95,7 +97,7 @@ class Log(ExitStack):
         return writer
 
     def update(self, state: State, loss: float, tokens: int, seconds: float, rate: float) -> None:
-        """Updates were done: their loss per token, their tokens, their time, their rate."""
+        """Take note of updates: their loss per token, their tokens, their time, their rate."""
         self._tokens += tokens
         self._seconds += seconds
         self._loss = loss if self._loss is None else _MEMORY * self._loss + (1 - _MEMORY) * loss
@@ -123,7 +125,7 @@ class Log(ExitStack):
         self._line, self._said = "", time.monotonic()
 
     def validation(self, row: dict[str, float], better: bool) -> None:
-        """A row of metrics.csv was added."""
+        """Take note of a new row of metrics.csv."""
         update = int(row["update"])
         dev = {name[4:]: value for name, value in row.items() if name.startswith("dev_")}
         self._write("dev", dev, update)
@@ -138,7 +140,7 @@ class Log(ExitStack):
 
 
 def measured(row: dict[str, float]) -> str:
-    """What a row of metrics.csv has of the dev data, as `dev loss 0.1234, PER 5.00`."""
+    """Return the dev columns of a row of metrics.csv, as `dev loss 0.1234, PER 5.00`."""
     rates = [f"{LABELS[name]} {row[f'dev_{name}']:.2f}" for name in LABELS if f"dev_{name}" in row]
     return ", ".join([f"dev loss {row['dev_loss']:.4f}", *rates])
 

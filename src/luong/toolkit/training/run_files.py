@@ -1,4 +1,4 @@
-"""The folder of a run: the names that a run gives in it. Nothing else is touched."""
+"""The names of the files that a run makes in its folder. No others are touched."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OWN = re.compile(f"({'|'.join(map(re.escape, _FILES))}){_PARTIAL}|{re.escape(LO
 
 
 def is_new(out: Path) -> bool:
-    """Whether there is nothing in a folder but what an attempt to begin may have left."""
+    """Return whether a folder holds only what an attempt to begin may have left."""
     return all(
         path.name == LOCK or (path.name.endswith(PARTIAL) and _OWN.fullmatch(path.name))
         for path in (out.iterdir() if out.exists() else ())
@@ -34,7 +34,7 @@ def is_new(out: Path) -> bool:
 
 
 def own_files(out: Path) -> Iterator[Path]:
-    """All that has the name of a run's file."""
+    """Yield all files that have the name of a run's file."""
     yield from _named(out, _OWN)
     for name, pattern in _IN.items():
         yield from _named(out / name, pattern)
@@ -69,7 +69,7 @@ def remove(out: Path, kept: Collection[Path]) -> None:
 
 
 def existing(out: Path) -> set[Path]:
-    """What `remove` would remove."""
+    """Return the files that `remove` would remove."""
     return {path for path in (out, *(out / name for name in _IN), *own_files(out)) if path.exists()}
 
 

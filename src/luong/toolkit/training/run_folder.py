@@ -47,7 +47,7 @@ def checkpoints(out: Path, keep: int = 1) -> Checkpoints:
 
 
 def is_finished(config: Config, out: Path) -> bool:
-    """Whether `out` holds this run, done and whole. An `out` that is no place for it is refused."""
+    """Return whether `out` holds this run, done and whole. Refuse an `out` that is no place for it."""
     if out.exists() and not out.is_dir():
         raise ToolkitError(f"{out}: expected a folder, got a file")
     run_files.require_own(out)
@@ -70,7 +70,7 @@ def is_finished(config: Config, out: Path) -> bool:
 
 @contextmanager
 def claimed(config: Config, out: Path, journal: Journal) -> Iterator[None]:
-    """The folder `out`, made where it is missing, for this run and this process only.
+    """Hold the folder `out`, made where it is missing, for this run and this process only.
 
     A run that fails before its first checkpoint leaves nothing that it made.
     """
@@ -177,7 +177,7 @@ def restore(out: Path, learner: Learner, meaning: Meaning, journal: Journal) -> 
 def _best(
     out: Path, learner: Learner, wanted: str, meaning: Meaning, reason: str
 ) -> tuple[nn.Module, str]:
-    """The model of the best weights, from the checkpoint that has them, and its name."""
+    """Return the model of the best weights, from the checkpoint that has them, and its name."""
     state, found = learner.state, checkpoints(out)
     if state.is_best:
         return learner.judged, found.paths()[-1].name
@@ -199,7 +199,7 @@ def _best(
 
 
 def _settings(out: Path, state: State | None) -> Config:
-    """The settings of the run in `out`: those of its checkpoint, or of config.yaml."""
+    """Return the settings of the run in `out`: those of its checkpoint, or of config.yaml."""
     if state is not None and state.settings:
         return Config.parse(checkpoints(out).paths()[-1], state.settings.encode())
     if not (out / "config.yaml").is_file():
@@ -232,7 +232,7 @@ def _require_fitting(config: Config, before: Config, state: State | None, out: P
 
 
 def _is_whole(out: Path, state: State) -> bool:
-    """Whether all that a run shows and its last checkpoint are as they were written."""
+    """Return whether the files of a run and its last checkpoint are as they were written."""
     try:
         checkpoints(out).load()
         return not _stale(out, state) and state.weights in ("", _weights(out))
@@ -241,14 +241,18 @@ def _is_whole(out: Path, state: State) -> bool:
 
 
 def _weights(out: Path) -> str:
-    """The hash of the weights that the folder shows. Raises `ToolkitError` where they are bad."""
+    """Return the hash of the weights that the folder shows. Raises `ToolkitError` where they are
+    bad.
+    """
     translator = Translator.load(out)
     meaning = weights.meaning(Config.of_run(out), translator.source, translator.target)
     return weights.digest(translator.model, meaning)
 
 
 def _shown(state: State) -> dict[str, str]:
-    """The contents of files that follow from a state; older versions did not know the settings."""
+    """Return the contents of files that follow from a state; older versions did not know the
+    settings.
+    """
     settings = {"config.yaml": state.settings} if state.settings else {}
     return settings | {"metrics.csv": metrics.text(state.rows)}
 

@@ -1,4 +1,4 @@
-"""When training stops before its end: Ctrl-C, SIGTERM, SIGHUP, a time limit."""
+"""The reasons for training to stop before its end: Ctrl-C, SIGTERM, SIGHUP, a time limit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Stopped(Exception):
 
 
 class Stop:
-    """Notes signals, inside its `with`, and the end of the time limit.
+    """Signals and the end of the time limit, noted inside its `with`.
 
     The first signal is noted, or, inside `at_once`, raises `Stopped`; the second one does what it
     does anywhere else.
@@ -52,19 +52,19 @@ class Stop:
         self._restore()
 
     def votes(self) -> list[float]:
-        """1 for each reason that this process has to stop, 0 for each that it has not."""
+        """Return 1 for each reason that this process has to stop, 0 for each that it has not."""
         over = self._end is not None and time.monotonic() >= self._end
         return [float(over), *(float(self._signal == number) for number in NAMES)]
 
     @staticmethod
     def reason(votes: list[float]) -> Stopped | None:
-        """A reason that any process has."""
+        """Return a reason that any process has."""
         numbers = [number for vote, number in zip(votes, (None, *NAMES), strict=True) if vote]
         return _stopped(numbers[0]) if numbers else None
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Where nothing would be lost: signals need not be noted and wait."""
+        """Let signals stop training at once, where nothing would be lost."""
         if self._signal is not None:
             raise _stopped(self._signal)
         self._at_once = True
@@ -85,7 +85,7 @@ class Stop:
 
 
 def _ignored(number: int) -> bool:
-    """Whether somebody has seen to it that the end of the terminal is none of ours: nohup."""
+    """Return whether a signal was ignored before, as nohup ignores the end of the terminal."""
     return NAMES[signal.Signals(number)] == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN
 
 
@@ -96,7 +96,7 @@ def _stopped(number: int | None) -> Stopped:
 
 
 def duration(text: str) -> float:
-    """Seconds of `2h30m`, `90m`, `45s` or `1d`."""
+    """Return seconds of `2h30m`, `90m`, `45s` or `1d`."""
     match = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
     seconds = 0
     for value, unit in zip(match.groups(0) if match else (), (86400, 3600, 60, 1), strict=False):

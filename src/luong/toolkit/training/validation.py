@@ -1,4 +1,4 @@
-"""What a model is worth while it is trained: on pairs that it does not learn from."""
+"""The measures of a model while it is trained, on pairs from which it does not learn."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ _MORE_IS_BETTER = ("exact", "bleu")
 
 
 def validate(translator: Translator, pairs: Sequence[Pair], metric: str) -> dict[str, float]:
-    """Cross-entropy per target symbol, and what is measured for `metric`. All processes share."""
+    """Return the cross-entropy per target symbol and the measures of `metric`. All processes share
+    the work.
+    """
     training = translator.model.training
     translator.model.eval()
     try:
@@ -42,13 +44,13 @@ def validate(translator: Translator, pairs: Sequence[Pair], metric: str) -> dict
 
 
 def key(values: dict[str, float], metric: str) -> list[float]:
-    """Less is better; where the metric is the same, the loss decides."""
+    """Return a key for sorting: less is better; where the metric is the same, the loss decides."""
     sign = -1 if metric in _MORE_IS_BETTER else 1
     return [sign * values[metric], values["loss"]]
 
 
 def cross_entropy(model: nn.Module, batch: Batch, smoothing: float = 0.0) -> Tensor:
-    """Summed over the target symbols of a batch, END included."""
+    """Return the cross-entropy summed over the target symbols of a batch, END included."""
     logits = model(batch.source, batch.lengths, batch.previous)
     return F.cross_entropy(
         logits.flatten(0, 1).float(),
@@ -82,7 +84,7 @@ def _measured(translator: Translator, pairs: Sequence[Pair], metric: str) -> dic
 
 
 def examples(pairs: Sequence[Pair], source: Vocabulary, target: Vocabulary) -> list[Example]:
-    """The symbols of `pairs`."""
+    """Return the symbols of `pairs`."""
     sides = (
         source.encode([pair.source for pair in pairs]),
         target.encode([pair.target for pair in pairs]),
