@@ -97,7 +97,9 @@ def _is_regular(path: Path) -> bool:
 
 
 def _descriptor(path: Path) -> int | None:
-    """Return the number of the open file that a path such as /dev/stdout or /dev/fd/3 stands for."""
+    """Return the number of the open file that a path such as /dev/stdout or /dev/fd/3 stands
+    for.
+    """
     path = path.absolute()
     for _ in range(_MOST_LINKS):
         if str(path) in _STANDARD:

@@ -58,7 +58,9 @@ def opened(path: Path) -> Iterator[BufferedReader]:
 
 
 def unpacked(stream: Stream, name: str) -> Iterator[bytes]:
-    """Yield the bytes of a stream, as many at a time as are there, unpacked where it is compressed."""
+    """Yield the bytes of a stream, as many at a time as are there, unpacked where it is
+    compressed.
+    """
     with naming(name):
         parts = iter(lambda: stream.read1(BLOCK), b"")
         first = next(parts, b"")

@@ -110,7 +110,9 @@ def save(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, object])
 
 
 def digest(tensors: Mapping[str, Tensor], about: Mapping[str, object]) -> str:
-    """Return the SHA-256 of names, dtypes, shapes and bytes, and of `about`, which `save` writes."""
+    """Return the SHA-256 of names, dtypes, shapes and bytes, and of `about`, which `save`
+    writes.
+    """
     names = sorted(tensors)
     forms = {name: [str(tensors[name].dtype), list(tensors[name].shape)] for name in names}
     rest = {key: value for key, value in about.items() if key != _HASH}
@@ -147,7 +149,9 @@ def _about(metadata: object) -> dict[str, Any]:
 
 
 def _forms(header: dict[str, Any], size: int) -> dict[str, Form]:
-    """Return each tensor's form, in the order of the file, whose content of `size` bytes they fill."""
+    """Return each tensor's form, in the order of the file, whose content of `size` bytes they
+    fill.
+    """
     parts = sorted((_part(name, entry) for name, entry in header.items()), key=lambda part: part[0])
     end = 0
     for (start, stop), name, form in parts:

@@ -9,7 +9,9 @@ from luong.toolkit.errors import UsageError
 
 
 class Process(NamedTuple):
-    """The number of this process among several: the first of one, where torchrun did not start it."""
+    """The number of this process among several: the first of one, where torchrun did not start
+    it.
+    """
 
     rank: int = 0
     size: int = 1

@@ -56,41 +56,68 @@ def run(argv: Sequence[str]) -> None:
 def _parser() -> ArgumentParser:
     parser = terminal.Parser(
         "evaluate",
-        "Measures of a model's output, one hypothesis a source, or of lines that came from "
-        "elsewhere (--hypotheses). Lines with the same source are references of one: the closest "
-        "counts. With --gold, the alignment error rate of a model, or of --alignments.",
+        "Measure the outputs of a model, one for each source, or lines that came from elsewhere "
+        "(--hypotheses). Lines with the same source are references of one output; the closest "
+        "counts. With --gold, measure the alignment error rate of a model, or of --alignments.",
     )
     options.add_model(parser, nargs="?")
     add = parser.add_argument
-    add("--data", help="a corpus as in a recipe; the default is the recipe's test")
-    add("--source", type=Path, help="a file of sources, one a line")
+    add(
+        "--data", metavar="CORPUS", help="corpus, as in a recipe; default: the recipe's test corpus"
+    )
+    add("--source", type=Path, metavar="FILE", help="file of sources, one a line")
     add(
         "--target",
         type=Path,
         action="append",
         default=[],
-        help="a file of targets; again for more references",
+        metavar="FILE",
+        help="file of references, one a line; may be given more than once",
     )
-    add("--hypotheses", type=Path, help="a file of outputs to measure; no model is needed")
-    add("--output", type=Path, help="a file to write outputs to, a line for each source, in order")
-    add("--metrics", type=_metrics, help=f"some of {','.join(METRICS)}; or all")
-    add("--lines", choices=tuple(DEFAULT_METRICS), help="what a source is, and so what WER means")
-    add("--tokenize", help="sacreBLEU's tokenizer, for BLEU; the default is 13a")
-    add("--lowercase", action="store_true", help="BLEU, chrF and TER without regard to case")
+    add(
+        "--hypotheses",
+        type=Path,
+        metavar="FILE",
+        help="file of outputs to measure, one a line; no model is needed",
+    )
+    add(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="file to write the outputs to, a line for each source, in order",
+    )
+    add(
+        "--metrics",
+        type=_metrics,
+        help=f"measures, with commas between: {','.join(METRICS)}; or all",
+    )
+    add(
+        "--lines",
+        choices=tuple(DEFAULT_METRICS),
+        help="whether a line is one word (WER counts wrong lines) or a sentence (WER counts wrong "
+        "words)",
+    )
+    add("--tokenize", metavar="NAME", help="sacreBLEU's tokenizer, for BLEU; default: 13a")
+    add("--lowercase", action="store_true", help="ignore case in BLEU, chrF and TER")
     add("--json", action="store_true", help="print JSON")
-    options.add_number(add, "--by-length", BUCKETS, "break down by source length, in N ranges")
+    options.add_number(add, "--by-length", BUCKETS, "measure N ranges of source length too")
     options.add_number(
-        add, "--bootstrap", SAMPLES, "95 %% confidence intervals from N samples of the sources"
+        add, "--bootstrap", SAMPLES, "add 95 %% confidence intervals, from N samples of the sources"
     )
-    options.add_number(add, "--seed", SEED, "of the bootstrap", default=1)
+    options.add_number(add, "--seed", SEED, "seed of the bootstrap", default=1)
     options.add_ensemble(parser)
     options.add_computing(parser)
     options.add_unknown(parser)
     options.add_settings(parser.add_argument_group("search").add_argument, *_SEARCH)
     add = parser.add_argument_group("alignments").add_argument
-    add("--gold", type=Path, help="a file of gold links: i-j is sure, ipj possible")
-    options.add_number(add, "--gold-base", BASE, "where its positions start", default=0)
-    add("--alignments", type=Path, help="a file of links i-j, as luong align writes it")
+    add("--gold", type=Path, metavar="FILE", help="file of gold links: i-j is sure, ipj possible")
+    options.add_number(add, "--gold-base", BASE, "position of the first word in --gold", default=0)
+    add(
+        "--alignments",
+        type=Path,
+        metavar="FILE",
+        help="file of links i-j to measure, as luong align writes it",
+    )
     return parser
 
 

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
 _SETTINGS = {
-    "beam": "open hypotheses of a sentence; 1 is greedy search",
-    "n_best": "outputs of a sentence, best first; the beam is at least as wide",
+    "beam": "number of hypotheses kept at each step; 1 is greedy search",
+    "n_best": "number of outputs for a line, best first; the beam is at least as wide",
     "length_penalty": "rank outputs of n symbols by log-probability / n^X; 0: by log-probability",
-    "no_repeat_ngram": "no N symbols in a row occur twice in an output; 0: they may",
-    "min_ratio": "an output has X symbols or more for each symbol of its source, plus --min-extra",
-    "min_extra": "symbols: see --min-ratio",
-    "max_ratio": "an output is cut after X symbols for each symbol of its source, plus --max-extra",
-    "max_extra": "symbols: see --max-ratio",
-    "temperature": "below 1, outputs are nearer to the most probable ones",
-    "top_k": "draw only from the N most probable symbols; 0: from all",
+    "no_repeat_ngram": "let no N symbols in a row occur twice in an output; 0 lets them",
+    "min_ratio": "minimum output length = X x source length + --min-extra, in symbols",
+    "min_extra": "symbols that are added to the minimum output length: see --min-ratio",
+    "max_ratio": "maximum output length = X x source length + --max-extra, in symbols",
+    "max_extra": "symbols that are added to the maximum output length: see --max-ratio",
+    "temperature": "divide log-probabilities by X; below 1, probable symbols are drawn more often",
+    "top_k": "draw only from the N most probable symbols; 0 draws from all",
     "top_p": "draw only from the most probable symbols that together have the probability X",
-    "seed": "the same seed draws the same outputs",
+    "seed": "seed of the draws: the same seed draws the same outputs",
 }
 
 
@@ -101,7 +101,14 @@ def flags_named() -> Iterator[None]:
 
 def add_model(parser: ArgumentParser, nargs: Literal["?"] | None = None) -> None:
     """Add the argument that names a model."""
-    parser.add_argument("model", type=Path, nargs=nargs, help="the folder of a trained model")
+    parser.add_argument("model", type=Path, nargs=nargs, help="folder of a trained model")
+
+
+def add_pairs(parser: ArgumentParser) -> None:
+    """Add the options for the files of a parallel text."""
+    add = parser.add_argument
+    add("--source", type=Path, metavar="FILE", required=True, help="file of sources, one a line")
+    add("--target", type=Path, metavar="FILE", required=True, help="file of their targets")
 
 
 def add_ensemble(parser: ArgumentParser) -> None:
@@ -112,23 +119,43 @@ def add_ensemble(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="MODEL",
-        help="one more model of the same vocabularies, to predict together; may be repeated",
+        help="folder of one more model with the same vocabularies, to predict together; may be "
+        "given more than once",
     )
 
 
 def add_computing(parser: ArgumentParser, batch_size: int = 256) -> None:
     """Add the options for how a model computes."""
     add = parser.add_argument
-    add_number(add, "--batch-size", BATCH_SIZE, "lines at a time, at most", default=batch_size)
-    add("--device", help="cpu, cuda, cuda:1, ...; the default is a GPU where there is one")
+    add_number(
+        add,
+        "--batch-size",
+        BATCH_SIZE,
+        "maximum number of lines computed together",
+        default=batch_size,
+    )
+    add(
+        "--device",
+        help="device to compute on: cpu, cuda, cuda:1, ...; default: a GPU if there is one",
+    )
     add("--bf16", action="store_true", help="compute in bfloat16, which is less exact")
 
 
 def add_unknown(parser: ArgumentParser) -> None:
     """Add the options for unknown words."""
     add = parser.add_argument
-    add("--replace-unknown", action="store_true", help="put source words for unknown symbols")
-    add("--dictionary", type=Path, help="or what lines source<TAB>target of a file have for them")
+    add(
+        "--replace-unknown",
+        action="store_true",
+        help="put, for each unknown symbol of an output, the source word that it attends to most",
+    )
+    add(
+        "--dictionary",
+        type=Path,
+        metavar="FILE",
+        help="file of lines source<TAB>target: --replace-unknown puts the target of a source word "
+        "that is in it",
+    )
 
 
 def load(arguments: Namespace) -> Translator:
@@ -156,7 +183,9 @@ def load_on(device: torch.device, arguments: Namespace, *folders: Path) -> Trans
 
 
 def dictionary(arguments: Namespace) -> Mapping[str, str] | None:
-    """Return source words and what stands for them; of several lines for a word the first counts."""
+    """Return source words and what stands for them; of several lines for a word the first
+    counts.
+    """
     if arguments.dictionary and not arguments.replace_unknown:
         raise UsageError("--dictionary needs --replace-unknown")
     if not arguments.replace_unknown:

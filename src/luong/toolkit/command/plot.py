@@ -54,25 +54,34 @@ def _parser() -> terminal.Parser:
         "--target draws a given translation, --curves how the model was trained.",
     )
     add = parser.add_argument
-    add("model", type=Path, help="the folder of a trained model")
-    add("text", nargs="*", help="what to translate; several make a sheet")
-    add("--input", type=Path, help="a file of lines to translate, for a sheet")
-    add("--target", help="draw this translation of TEXT instead of the model's own")
+    add("model", type=Path, help="folder of a trained model")
+    add("text", nargs="*", help="line to translate and draw; several make a sheet")
+    add("--input", type=Path, metavar="FILE", help="file of lines to translate and draw in a sheet")
+    add("--target", metavar="TEXT", help="draw this translation of TEXT instead of the model's own")
     options.add_number(
-        add, "--n-best", RANGES["n_best"], "a sheet of the N best translations of TEXT"
+        add, "--n-best", RANGES["n_best"], "draw a sheet of the N best translations of TEXT"
     )
     options.add_settings(add, "beam")
     add(
         "--step",
         choices=STEPS,
         default=STEPS[0],
-        help="whose weights a row shows: those of the step that predicted the symbol; posterior: "
-        "the same once the symbol is known; those of the step that read it; paper: read, where the "
-        "score is not location",
+        help="step whose weights the row of a symbol shows; predicted: the step that predicted it; "
+        "posterior: that step once the symbol is known; read: the step that read it; paper: read, "
+        "or predicted with the location score",
     )
-    options.add_number(add, "--columns", COLUMNS, "of a sheet; the default makes it about square")
-    add("--curves", action="store_true", help="draw the run's metrics.csv")
-    add("--out", type=Path, help="PNG, SVG or PDF; the default is TEXT.png, or one that fits")
+    options.add_number(
+        add, "--columns", COLUMNS, "number of columns of a sheet; default: about square"
+    )
+    add(
+        "--curves", action="store_true", help="draw the training curves, from the run's metrics.csv"
+    )
+    add(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="PNG, SVG or PDF file to write; default: TEXT.png, alignments.png or curves.png",
+    )
     return parser
 
 

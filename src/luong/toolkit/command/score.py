@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Sequence
 from itertools import islice
-from pathlib import Path
 
 from luong.toolkit.command import options, terminal
 
@@ -15,18 +14,7 @@ _POOL = 16_384  # pairs that are read ahead, so that those of similar length go 
 
 def run(argv: Sequence[str]) -> None:
     """luong score MODEL --source FILE --target FILE"""
-    parser = terminal.Parser(
-        "score",
-        "The natural logarithm of the probability of each target given its source: a line a pair, "
-        "in order, and on stderr the perplexity per target symbol, ends of sentence included.",
-    )
-    options.add_model(parser)
-    parser.add_argument("--source", type=Path, required=True, help="a file of sources, one a line")
-    parser.add_argument("--target", type=Path, required=True, help="a file of their targets")
-    parser.add_argument("--json", action="store_true", help="print JSON, symbol by symbol")
-    options.add_ensemble(parser)
-    options.add_computing(parser)
-    arguments = parser.parse_args(list(argv))
+    arguments = _parser().parse_args(list(argv))
 
     from luong.toolkit.text import corpus
 
@@ -46,3 +34,18 @@ def run(argv: Sequence[str]) -> None:
                 print(f"{score.score:.6f}")
             total, symbols, count = total + score.score, symbols + len(score.steps), count + 1
     terminal.say(f"{count:,} pairs, perplexity {math.exp(-total / symbols):.4f} per target symbol")
+
+
+def _parser() -> terminal.Parser:
+    parser = terminal.Parser(
+        "score",
+        "Print the natural logarithm of the probability of each target given its source: a line "
+        "for each pair, in order; and on stderr the perplexity per target symbol, ends of "
+        "sentences included.",
+    )
+    options.add_model(parser)
+    options.add_pairs(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON, symbol by symbol")
+    options.add_ensemble(parser)
+    options.add_computing(parser)
+    return parser

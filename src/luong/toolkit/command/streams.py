@@ -29,7 +29,9 @@ def typed() -> Iterator[list[Line]]:
 
 
 def share(path: Path, process: Process) -> Iterator[list[Line]]:
-    """Return the lines of a file that begin in this process's share of its bytes: whole, in order."""
+    """Return the lines of a file that begin in this process's share of its bytes: whole, in
+    order.
+    """
     if process.size == 1:
         return _lines(reading.blocks(path), str(path))
     if path.exists() and not path.is_file():

@@ -63,31 +63,43 @@ def run(argv: Sequence[str]) -> None:
 
 def _parser() -> terminal.Parser:
     parser = terminal.Parser(
-        "translate", "A line out for every line in, in order; a blank line for a blank one."
+        "translate",
+        "Translate lines: one output for each line, in order, and a blank line for a blank one.",
     )
     options.add_model(parser)
-    parser.add_argument("text", nargs="*", help="what to translate; without it, lines of stdin")
+    parser.add_argument("text", nargs="*", help="lines to translate; without any, stdin is read")
     add = parser.add_argument
-    add("--input", type=Path, help="a file to read, which processes under torchrun share")
-    add("--output", type=Path, help="a file to write, which is there when it is complete")
+    add(
+        "--input",
+        type=Path,
+        metavar="FILE",
+        help="file of lines to translate; processes that torchrun starts share it",
+    )
+    add(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="file to write, which appears when it is complete; default: stdout",
+    )
     add(
         "--format",
         choices=tuple(FORMATS),
         default="text",
-        help="text: the best output. tsv: line, rank, score[, alignment], output, dropped, unseen "
-        "(a list in JSON). jsonl: an object for a line, with all outputs",
+        help="text: the best output; tsv: line, rank, score[, alignment], output, dropped, unseen "
+        "(a JSON list); jsonl: one JSON object for each line, with all outputs",
     )
     add(
         "--alignments",
         choices=("pharaoh", "matrix"),
-        help="pharaoh: source-target links from 0, as 0-0 1-2; matrix: all weights (jsonl)",
+        help="add alignments; pharaoh: links source-target, positions from 0, as in 0-0 1-2; "
+        "matrix: all attention weights (jsonl only)",
     )
     options.add_unknown(parser)
     options.add_number(
         add,
         "--max-source-length",
         SOURCE_LENGTH,
-        "symbols of a line that are read; the rest is dropped, and stderr says so",
+        "maximum number of symbols read of a line; the rest is dropped, and stderr says so",
         default=1000,
     )
     options.add_ensemble(parser)
@@ -99,9 +111,15 @@ def _parser() -> terminal.Parser:
 def _add_search(parser: ArgumentParser) -> None:
     options.add_settings(parser.add_argument_group("search").add_argument, *_SEARCH)
     add = parser.add_argument_group("sampling").add_argument
-    add("--sample", action="store_true", help="draw outputs, instead of the most probable ones")
+    add(
+        "--sample",
+        action="store_true",
+        help="draw outputs at random instead of searching for the most probable ones",
+    )
     options.add_settings(add, *options.SAMPLING)
-    parser.add_argument("--prefix", default="", help="what every output begins with")
+    parser.add_argument(
+        "--prefix", default="", metavar="TEXT", help="text that every output begins with"
+    )
 
 
 def _check(arguments: Namespace) -> None:

@@ -232,7 +232,9 @@ def encode(translator: Translator, pairs: Sequence[Pair]) -> list[Example]:
 def blocks(
     translator: Translator, examples: Sequence[Example], step: Step = "predicted"
 ) -> Iterator[list[Tensor]]:
-    """Yield the weights (steps, m) of each pair, without padding: as many steps at a time as fit."""
+    """Yield the weights (steps, m) of each pair, without padding: as many steps at a time as
+    fit.
+    """
     model, device = translator.model.eval(), translator.device
     source, lengths = (x.to(device) for x in batches.sources([e.source for e in examples]))
     previous = batches.pad([[START, *e.target[:-1]] for e in examples]).to(device)

@@ -124,7 +124,9 @@ def group(vocabulary: Vocabulary, pairs: Iterable[Pair]) -> dict[str, list[Text]
 
 
 def perplexity(translator: Translator, pairs: Sequence[Pair], batch_size: int = 256) -> Measurement:
-    """Return the perplexity of the targets, as a measure of the distinct sources, in their order."""
+    """Return the perplexity of the targets, as a measure of the distinct sources, in their
+    order.
+    """
     sources, targets = zip(*pairs, strict=True)
     losses = dict.fromkeys(sources, (0.0, 0))
     scores = translator.score(sources, targets, batch_size=batch_size)

@@ -26,7 +26,9 @@ _FONTS = {  # for scripts, by the first word of their characters' names
 
 
 def families(texts: Iterable[str]) -> list[str]:
-    """Return fonts that together have every character of `texts`; warn of characters that none has."""
+    """Return fonts that together have every character of `texts`; warn of characters that none
+    has.
+    """
     texts = list(texts)
     characters = {character for text in texts for character in text}
     missing = {ord(c) for c in characters if unicodedata.category(c) not in ("Cc", "Cf")}
@@ -50,7 +52,9 @@ def families(texts: Iterable[str]) -> list[str]:
 
 @lru_cache(8)  # the default font and few others have all that is drawn, as a rule
 def _characters(path: str) -> Set[int]:
-    """Return the characters for which a font has a glyph: none, where its file is gone or broken."""
+    """Return the characters for which a font has a glyph: none, where its file is gone or
+    broken.
+    """
     try:
         return FT2Font(path).get_charmap().keys()
     except (OSError, RuntimeError):
@@ -78,7 +82,9 @@ def _warn_of_missing(codes: Iterable[int]) -> None:
 
 
 def _warn_of_order(texts: Iterable[str]) -> None:
-    """Warn that without Raqm (matplotlib before 3.11) letters are neither joined nor put in order."""
+    """Warn that without Raqm (matplotlib before 3.11) letters are neither joined nor put in
+    order.
+    """
     if hasattr(ft2font, "__libraqm_version__"):
         return
     if any(unicodedata.bidirectional(c) in ("R", "AL") for text in texts for c in text):

@@ -60,7 +60,9 @@ def read(line: str, where: str) -> Set[Link]:
 
 
 def read_gold(line: str, where: str, base: int = 0) -> Gold:
-    """Return the links of an annotated line: `i-j` is sure, `ipj` possible; positions from `base`."""
+    """Return the links of an annotated line: `i-j` is sure, `ipj` possible; positions from
+    `base`.
+    """
     sure, possible = set[Link](), set[Link]()
     for text in line.split():
         match = re.fullmatch(r"(\d+)([-p])(\d+)", text, re.ASCII)

@@ -53,7 +53,9 @@ def _fitting(
 
 
 def _steps(translator: Translator, batch: Batch) -> Tensor:
-    """Return the log-probability of each target symbol (batch, n), as many steps at a time as fit."""
+    """Return the log-probability of each target symbol (batch, n), as many steps at a time as
+    fit.
+    """
     models = translator.models
     encoded = [model.encode(batch.source, batch.lengths) for model in models]
     states = [state for _, state in encoded]

@@ -19,7 +19,9 @@ _KEY = "meaning"  # in what is saved with the weights
 
 
 def meaning(config: Config, source: Vocabulary, target: Vocabulary) -> Meaning:
-    """Return the settings and vocabularies without which weights mean nothing, or something else."""
+    """Return the settings and vocabularies without which weights mean nothing, or something
+    else.
+    """
     return config.shape() | {"source.json": source.digest, "target.json": target.digest}
 
 

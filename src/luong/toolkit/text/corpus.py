@@ -95,7 +95,9 @@ def read_parallel(source: Path, target: Path) -> list[Pair]:
 
 
 def lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, which end at "\\n" or "\\r\\n" only, without a leading BOM."""
+    """Yield the lines of a UTF-8 file, which end at "\\n" or "\\r\\n" only, without a leading
+    BOM.
+    """
     for line in _lines(path, None):
         if isinstance(line, Problem):
             raise ToolkitError(str(line))

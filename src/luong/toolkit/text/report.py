@@ -23,7 +23,9 @@ _SPECIAL = frozenset(SPECIAL)
 
 
 class Lengths(NamedTuple):
-    """The lengths of the lines of one side, in characters or in words, which white space separates."""
+    """The lengths of the lines of one side, in characters or in words, which white space
+    separates.
+    """
 
     median: int
     percentile_95: int
@@ -71,7 +73,9 @@ class Overlap(NamedTuple):
 
 
 class Hashes(NamedTuple):
-    """The hashes of distinct pairs and sources, sorted: enough to compare corpora, in 8 bytes each."""
+    """The hashes of distinct pairs and sources, sorted: enough to compare corpora, in 8 bytes
+    each.
+    """
 
     pairs: NDArray[np.int64]
     sources: NDArray[np.int64]

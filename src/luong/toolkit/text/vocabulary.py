@@ -107,7 +107,9 @@ class Vocabulary:
         return len(self.names)
 
     def split(self, line: str) -> list[str]:
-        """Return the pieces of a line, one for each of its symbols, whether they are known or not."""
+        """Return the pieces of a line, one for each of its symbols, whether they are known or
+        not.
+        """
         if isinstance(self.tokenizer.model, models.WordLevel):
             normalized = self.tokenizer.normalizer.normalize_str(line)
             pieces = self.tokenizer.pre_tokenizer.pre_tokenize_str(normalized)

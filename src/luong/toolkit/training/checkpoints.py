@@ -55,7 +55,9 @@ class State:
 
     @property
     def is_best(self) -> bool:
-        """Return whether its weights are the best, or, before the first validation, the only ones."""
+        """Return whether its weights are the best, or, before the first validation, the only
+        ones.
+        """
         return self.best_row == len(self.rows) - 1 and self.validated in (0, self.update)
 
     def is_done(self, updates: int, patience: int | None) -> bool:

@@ -127,7 +127,9 @@ def begin(
 def loop(
     learner: Learner, config: Config, prepared: Prepared, stop: Stop, out: Path, journal: Journal
 ) -> None:
-    """Do all updates, with a validation now and then; `out` always holds what is needed to go on."""
+    """Do all updates, with a validation now and then; `out` always holds what is needed to go
+    on.
+    """
     settings, state, main = config.training, learner.state, learner.accelerator.is_main_process
     translator = Translator(learner.judged, prepared.source, prepared.target)
     meaning = weights.meaning(config, prepared.source, prepared.target)

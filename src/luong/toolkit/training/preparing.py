@@ -155,7 +155,9 @@ def _write(
     journal: Journal,
     known: tuple[Vocabulary, Vocabulary] | None,
 ) -> None:
-    """Write all of `Prepared` except the dev pairs; `prepared.json` comes last and vouches for it."""
+    """Write all of `Prepared` except the dev pairs; `prepared.json` comes last and vouches for
+    it.
+    """
     _remark(data, journal)
     with _progress(journal.console) as bar:
         reader = _Reader(data, bar)

@@ -47,7 +47,9 @@ def checkpoints(out: Path, keep: int = 1) -> Checkpoints:
 
 
 def is_finished(config: Config, out: Path) -> bool:
-    """Return whether `out` holds this run, done and whole. Refuse an `out` that is no place for it."""
+    """Return whether `out` holds this run, done and whole. Refuse an `out` that is no place for
+    it.
+    """
     if out.exists() and not out.is_dir():
         raise ToolkitError(f"{out}: expected a folder, got a file")
     run_files.require_own(out)
