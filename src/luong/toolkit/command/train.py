@@ -55,9 +55,9 @@ def _parser(given: dict[str, Scalar]) -> argparse.ArgumentParser:
     listed = "".join(f"\n  {name:<17}{_summary(path)}" for name, path in recipes().items())
     parser = terminal.Parser(
         "train",
-        "Learn a model by a recipe. Every setting is a flag; the recipe gives their defaults. The "
-        "same command again goes on where it was stopped, by whatever; on a finished run it says "
-        "so and does nothing. Under torchrun all processes train one model.",
+        "Train a model as a recipe says. Every setting is a flag, whose default is that of the "
+        "recipe. The same command continues a run that was stopped, for whatever reason; on a "
+        "finished run it says so and does nothing. Processes that torchrun starts train one model.",
         epilog=f"recipes:{listed}\n\n`luong train RECIPE --help` shows the defaults of a recipe.",
     )
     parser.usage = "luong train RECIPE --out DIR [--max-time TIME] [--training.updates N ...]"
