@@ -213,7 +213,8 @@ class Training:
             symbols), wer (wrong words; wrong outputs, where a source is one word), exact (right
             outputs), bleu; or loss, which needs no decoding.
         validate_every: number of updates from one validation to the next.
-        patience: number of validations without a better one after which training stops; null: never.
+        patience: number of validations without a better one after which training
+            stops; null: never.
         checkpoint_every: number of updates from one checkpoint to the next; every validation
             makes one too.
         keep: number of checkpoints that are kept.
