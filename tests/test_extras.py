@@ -28,7 +28,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # a flag whose help begins with its type or default, or that has none
 NO_MEANING = re.compile(
-    r"^  --.*(?:  |\n) +\((?:default|to be|type|required).*|^  --\S+(?: \S+)?\n  -.*", re.MULTILINE
+    r"^  --\S+(?: \S+)?(?:  |\n) *\((?:default|to be|type|required).*|^  --\S+(?: \S+)?\n  -.*",
+    re.MULTILINE,
 )
 ADVICE = "pip install 'luong[toolkit]'"
 
