@@ -1,4 +1,4 @@
-"""Attention from scores that are given: the way that every score can take."""
+"""Attention from given scores, the path that works for every score."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def digest(path: Path) -> str:
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """Give a path to write to, which becomes `path`, on the disk, at the end of the `with`."""
     partial = path.with_name(path.name + PARTIAL)
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from luong.toolkit.errors import ToolkitError, UsageError
-from luong.toolkit.files import whole
+from luong.toolkit.files import replacing
 from luong.toolkit.torchrun import ALONE, Process
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def output(path: Path) -> Iterator[BinaryIO]:
     Anything else, such as a pipe, a device or /dev/stdout, is written to and stays what it is.
     """
     if _is_regular(path):
-        with whole(Path(os.path.realpath(path))) as partial, partial.open("wb") as file:
+        with replacing(Path(os.path.realpath(path))) as partial, partial.open("wb") as file:
             yield file
         return
     descriptor = _descriptor(path)
@@ -78,7 +78,7 @@ def joined(path: Path, process: Process) -> Iterator[TextIO]:
     _meet(store, process)
     if process.rank == 0:
         try:
-            with whole(path) as partial, partial.open("wb") as complete:
+            with replacing(path) as partial, partial.open("wb") as complete:
                 for part in parts:
                     with part.open("rb") as rest:
                         shutil.copyfileobj(rest, complete, 1 << 20)

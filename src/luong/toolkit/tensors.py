@@ -105,7 +105,7 @@ def save(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, object])
         seen.add(tensor.data_ptr())
     text = json.dumps({**about, _HASH: digest(alone, about)})
     data = serialized(alone, {_KEY: text})  # the library's own file is not synced, leaves debris
-    with files.whole(path) as partial:
+    with files.replacing(path) as partial:
         partial.write_bytes(data)
 
 

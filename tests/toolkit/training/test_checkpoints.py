@@ -8,13 +8,13 @@ import torch
 
 from luong.toolkit import files, tensors
 from luong.toolkit.errors import ToolkitError
-from luong.toolkit.files import whole
+from luong.toolkit.files import replacing
 from luong.toolkit.text.batches import Place
-from luong.toolkit.training.checkpoints import Checkpoints, State
+from luong.toolkit.training.checkpoints import Checkpoints, TrainingState
 
 
-def state(update: int) -> State:
-    return State(
+def state(update: int) -> TrainingState:
+    return TrainingState(
         data="ab12",
         update=update,
         place=Place(3, 17),
@@ -79,14 +79,14 @@ def test_content_is_on_the_disk_before_it_has_the_name(
     monkeypatch.setattr(
         files, "_sync", lambda path: synced.append((path.name, (tmp_path / "a").exists()))
     )
-    with whole(tmp_path / "a") as partial:
+    with replacing(tmp_path / "a") as partial:
         partial.write_text("x")
     assert synced == [("a.partial", False), (tmp_path.name, True)]
 
 
 def test_an_error_of_the_writer_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("before")
-    with pytest.raises(ZeroDivisionError), whole(tmp_path / "a") as partial:
+    with pytest.raises(ZeroDivisionError), replacing(tmp_path / "a") as partial:
         partial.write_bytes(bytes(partial.write_text("half") // 0))
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "before")]
 

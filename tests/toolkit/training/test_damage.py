@@ -19,7 +19,7 @@ from luong.toolkit import tensors
 from luong.toolkit.config import Training
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.training import loop
-from luong.toolkit.training.checkpoints import Checkpoints, State
+from luong.toolkit.training.checkpoints import Checkpoints, TrainingState
 from luong.toolkit.training.stopping import Stop
 
 
@@ -142,7 +142,7 @@ def worse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the first validation of a run be its best."""
     record = loop.record
 
-    def by_update(state: State, settings: Training, dev: dict[str, float]) -> bool:
+    def by_update(state: TrainingState, settings: Training, dev: dict[str, float]) -> bool:
         return record(state, settings, dev | {"loss": float(state.update), "per": 1.0})
 
     monkeypatch.setattr(loop, "record", by_update)

@@ -20,7 +20,7 @@ from luong.toolkit.text.batches import Stream
 from luong.toolkit.text.corpus import Pair
 from luong.toolkit.text.vocabulary import Vocabulary
 from luong.toolkit.training import learner, loop, validation
-from luong.toolkit.training.checkpoints import State
+from luong.toolkit.training.checkpoints import TrainingState
 from luong.toolkit.training.preparing import prepare
 from luong.toolkit.training.progress import Journal, make_console
 from luong.toolkit.training.validation import validate
@@ -232,7 +232,7 @@ def test_the_metric_is_measured(metric: str, columns: list[str], tmp_path: Path)
 
 def test_the_better_metric_wins_and_then_the_loss() -> None:
     settings = Training(metric="bleu", updates=100, patience=2)
-    state = State(data="")
+    state = TrainingState(data="")
     values = [(3.0, 1.0), (2.0, 0.5), (3.0, 0.9), (3.0, 0.9), (4.0, 9.0), (1.0, 0.1), (3.9, 0.1)]
     outcomes = []
     for bleu, loss in values:

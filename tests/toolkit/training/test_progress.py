@@ -13,7 +13,7 @@ from training_runs import COMMAND, ENVIRONMENT, assert_same_run, recipe, small, 
 
 from luong.toolkit.config import Training
 from luong.toolkit.training import loop, progress
-from luong.toolkit.training.checkpoints import State
+from luong.toolkit.training.checkpoints import TrainingState
 from luong.toolkit.training.loop import ending
 from luong.toolkit.training.progress import Journal, Log, make_console
 
@@ -81,7 +81,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(
 
 
 def test_the_time_that_is_left(capsys: pytest.CaptureFixture[str]) -> None:
-    state = State(data="", update=100)
+    state = TrainingState(data="", update=100)
     with Log(Journal(make_console(quiet=False)), state, 400) as log:
         state.update = 110
         log.update(state, 1.5, 500, 20.0, 0.00012345)
@@ -148,7 +148,7 @@ ROWS = [
 
 def test_the_end_says_what_was_reached(tmp_path: Path) -> None:
     config = small(tmp_path)
-    state = State(data="", update=35, rows=ROWS, best_row=1)
+    state = TrainingState(data="", update=35, rows=ROWS, best_row=1)
     config.training = Training(updates=1000, patience=2)
     assert ending(state, config, "it's", Path("my runs/a")) == [
         "my runs/a: finished at update 35 of 1,000: 2 validations without a better one "

@@ -1,6 +1,7 @@
 """Checkpoints of training.
 
-A checkpoint is one safetensors file: tensors, and in its header a `State`, with a hash of all.
+A checkpoint is one safetensors file: tensors, and in its header a `TrainingState` and a hash of
+all that is in it.
 Nothing in it is unpickled.
 """
 
@@ -28,7 +29,7 @@ _OLD = ("finished",)  # fields of older versions
 
 
 @dataclass
-class State:
+class TrainingState:
     """The state of training, beside the tensors of the model, the optimizer and the average.
 
     There are no states of random generators: each update seeds them (`training.randomize`). In
@@ -41,8 +42,8 @@ class State:
     weights: str = ""  # the hash of the best weights, which model.safetensors holds
     update: int = 0  # updates done
     place: Place = field(default_factory=Place)
-    loss: float = 0.0  # since the last validation, summed over ...
-    tokens: int = 0  # ... so many target symbols
+    loss: float = 0.0  # summed since the last validation
+    tokens: int = 0  # target symbols since the last validation
     rows: list[dict[str, float]] = field(default_factory=list)  # of metrics.csv
     best: list[float] | None = None  # the metric and the loss of the best row, less is better
     best_row: int = -1
@@ -66,7 +67,7 @@ class State:
         return self.validated == self.update > 0 and (self.update >= updates or late)
 
     @classmethod
-    def of(cls, values: object) -> State:
+    def of(cls, values: object) -> TrainingState:
         """Return the state that was saved as a dictionary. Raises ValueError."""
         if not isinstance(values, dict):
             raise ValueError("its state is no JSON object")
@@ -140,7 +141,7 @@ class Checkpoints:
         """Return the paths of all checkpoints, from the first to the last."""
         return self._named(NAME)
 
-    def save(self, state: State, tensors: Mapping[str, Tensor]) -> None:
+    def save(self, state: TrainingState, tensors: Mapping[str, Tensor]) -> None:
         """Add a checkpoint; only then remove those that are too many."""
         self.folder.mkdir(exist_ok=True)
         try:
@@ -152,7 +153,7 @@ class Checkpoints:
         for old in self.paths()[: -self.keep]:
             old.unlink()
 
-    def state(self) -> State | None:
+    def state(self) -> TrainingState | None:
         """Return the state in the last checkpoint, if there is one. Its hash is not compared."""
         if not self.paths():
             return None
@@ -161,7 +162,7 @@ class Checkpoints:
 
     def load(
         self, expected: Mapping[str, Tensor] | None = None, *, update: int | None = None
-    ) -> tuple[State, dict[str, Tensor]]:
+    ) -> tuple[TrainingState, dict[str, Tensor]]:
         """Return the last checkpoint, or that of an update.
 
         Raises `Damaged` where it is not whole, and refuses tensors of other names, dtypes and
@@ -211,7 +212,7 @@ def _update(path: Path) -> int:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[tensor_files.Stored, State]]:
+def _opened(path: Path) -> Iterator[tuple[tensor_files.Stored, TrainingState]]:
     """Open a checkpoint and read its header; a file that is not whole raises `Damaged`."""
     with files.opened(path):  # what cannot be opened may be whole
         pass
@@ -220,7 +221,7 @@ def _opened(path: Path) -> Iterator[tuple[tensor_files.Stored, State]]:
             values = stored.about.get("state")
             if isinstance(values, str):  # of an older version
                 values = parse_json(values.encode())
-            state = State.of(values)
+            state = TrainingState.of(values)
             if state.update != _update(path):
                 raise ValueError(f"it is of update {state.update:,}")
             yield stored, state

@@ -22,7 +22,7 @@ from luong.toolkit.errors import ToolkitError
 from luong.toolkit.text import batches
 from luong.toolkit.text.batches import Batch, Stream
 from luong.toolkit.training import processes
-from luong.toolkit.training.checkpoints import Checkpoints, State
+from luong.toolkit.training.checkpoints import Checkpoints, TrainingState
 from luong.toolkit.training.optimization import (
     expected_tensors,
     load_optimizer,
@@ -57,7 +57,7 @@ class Learner:
         self.model = accelerator.prepare(model)  # under torchrun: DistributedDataParallel
         self.average = make_average(model, settings.average) if settings.average else None
         self.optimizer = make_optimizer(settings, model)
-        self.state = State(data=recognise(data), dev=_hash(data.dev))
+        self.state = TrainingState(data=recognise(data), dev=_hash(data.dev))
         self.stream = self._stream()
         self._loss = torch.zeros((), device=accelerator.device)  # since the last look
         self._tokens, self._began = 0, time.monotonic()

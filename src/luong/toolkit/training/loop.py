@@ -14,7 +14,7 @@ from luong.toolkit.errors import ToolkitError, UsageError
 from luong.toolkit.inference import weights
 from luong.toolkit.inference.translator import Translator, build_model
 from luong.toolkit.training import processes, run_folder
-from luong.toolkit.training.checkpoints import State
+from luong.toolkit.training.checkpoints import TrainingState
 from luong.toolkit.training.learner import Learner, finite
 from luong.toolkit.training.optimization import rate
 from luong.toolkit.training.preparing import Prepared, prepare
@@ -179,13 +179,13 @@ def loop(
                 raise reason
 
 
-def validation_is_due(state: State, settings: Training) -> bool:
+def validation_is_due(state: TrainingState, settings: Training) -> bool:
     """Return whether the state is one to validate that was not validated yet."""
     at = state.update % settings.validate_every == 0 or state.update >= settings.updates
     return at and state.update > state.validated
 
 
-def record(state: State, settings: Training, dev: dict[str, float]) -> bool:
+def record(state: TrainingState, settings: Training, dev: dict[str, float]) -> bool:
     """Add a row of metrics. Returns whether it is the best."""
     row: dict[str, float] = {
         "update": state.update,
@@ -202,7 +202,7 @@ def record(state: State, settings: Training, dev: dict[str, float]) -> bool:
     return better
 
 
-def ending(state: State, config: Config, example: str, out: Path) -> list[str]:
+def ending(state: TrainingState, config: Config, example: str, out: Path) -> list[str]:
     """Return why training ended, the measures of the best weights, where they are, and what to try
     next.
     """

@@ -83,7 +83,7 @@ def expected_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Give it back what `optimizer_tensors` gave."""
+    """Restore the state that `optimizer_tensors` returned."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         index, _, name = key.partition(".")

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from luong.toolkit import files
 from luong.toolkit.config import Data
 from luong.toolkit.errors import ToolkitError
-from luong.toolkit.files import whole
+from luong.toolkit.files import replacing
 from luong.toolkit.plain import parse_json
 from luong.toolkit.reading import Problem
 from luong.toolkit.text import corpus
@@ -172,9 +172,9 @@ def _write(
                 return
             (folder / "prepared.json").unlink(missing_ok=True)
             for name, vocabulary in (("source.json", source), ("target.json", target)):
-                with whole(folder / name) as path:
+                with replacing(folder / name) as path:
                     vocabulary.save(path)
-            with whole(folder / "train.arrow") as path:
+            with replacing(folder / "train.arrow") as path:
                 write(reader.read("encoding"), source, target, path)
             if _digest(data, known) != digest:
                 raise ToolkitError(f"{data.train}: changed while it was read; start again")
@@ -183,7 +183,7 @@ def _write(
                 "skipped": astuple(reader.skipped),
                 "hashes": {name: files.digest(folder / name) for name in FILES[:-1]},
             }
-            with whole(folder / "prepared.json") as path:
+            with replacing(folder / "prepared.json") as path:
                 path.write_text(json.dumps(content), encoding="utf-8")
 
 

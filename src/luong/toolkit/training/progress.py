@@ -20,7 +20,7 @@ from luong.toolkit.training.metrics import LABELS
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-    from luong.toolkit.training.checkpoints import State
+    from luong.toolkit.training.checkpoints import TrainingState
 
 _MEMORY = 0.98  # of the loss that is shown
 _EVERY = 60.0  # seconds from one line about progress to the next, at most
@@ -76,7 +76,7 @@ class Log(ExitStack):
     """The progress of one training, from where it stands now to its last update."""
 
     def __init__(
-        self, journal: Journal, state: State, updates: int, tensorboard: Path | None = None
+        self, journal: Journal, state: TrainingState, updates: int, tensorboard: Path | None = None
     ) -> None:
         super().__init__()
         self._journal, self._updates, self._first = journal, updates, state.update
@@ -96,7 +96,9 @@ class Log(ExitStack):
         self.callback(writer.close)
         return writer
 
-    def update(self, state: State, loss: float, tokens: int, seconds: float, rate: float) -> None:
+    def update(
+        self, state: TrainingState, loss: float, tokens: int, seconds: float, rate: float
+    ) -> None:
         """Take note of updates: their loss per token, their tokens, their time, their rate."""
         self._tokens += tokens
         self._seconds += seconds

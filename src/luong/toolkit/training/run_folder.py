@@ -16,13 +16,13 @@ from torch import nn
 
 from luong.toolkit.config import Config, Data
 from luong.toolkit.errors import ToolkitError
-from luong.toolkit.files import whole
+from luong.toolkit.files import replacing
 from luong.toolkit.inference import weights
 from luong.toolkit.inference.translator import Translator
 from luong.toolkit.inference.weights import Meaning
 from luong.toolkit.text.vocabulary import Vocabulary
 from luong.toolkit.training import metrics, run_files
-from luong.toolkit.training.checkpoints import Checkpoints, Damaged, State
+from luong.toolkit.training.checkpoints import Checkpoints, Damaged, TrainingState
 from luong.toolkit.training.learner import Learner, judged
 from luong.toolkit.training.optimization import rate
 from luong.toolkit.training.progress import Journal
@@ -132,13 +132,13 @@ def save_vocabularies(
             reason = f"{out / name}: another vocabulary than that of this run"
         except ToolkitError as error:
             reason = str(error)
-        with whole(out / name) as path:
+        with replacing(out / name) as path:
             vocabulary.save(path)
         if again:
             journal.say(f"{reason}; written again")
 
 
-def publish(out: Path, state: State, model: nn.Module, meaning: Meaning) -> None:
+def publish(out: Path, state: TrainingState, model: nn.Module, meaning: Meaning) -> None:
     """Make the folder show what a checkpoint knows, whose weights are those of `model`."""
     if state.is_best:
         weights.save(out / "model.safetensors", model, meaning)
@@ -200,7 +200,7 @@ def _best(
     )
 
 
-def _settings(out: Path, state: State | None) -> Config:
+def _settings(out: Path, state: TrainingState | None) -> Config:
     """Return the settings of the run in `out`: those of its checkpoint, or of config.yaml."""
     if state is not None and state.settings:
         return Config.parse(checkpoints(out).paths()[-1], state.settings.encode())
@@ -209,7 +209,9 @@ def _settings(out: Path, state: State | None) -> Config:
     return Config.of_run(out)
 
 
-def _require_fitting(config: Config, before: Config, state: State | None, out: Path) -> None:
+def _require_fitting(
+    config: Config, before: Config, state: TrainingState | None, out: Path
+) -> None:
     """Refuse settings with which the run in `out` cannot go on."""
     differences = [
         difference
@@ -233,7 +235,7 @@ def _require_fitting(config: Config, before: Config, state: State | None, out: P
         )
 
 
-def _is_whole(out: Path, state: State) -> bool:
+def _is_whole(out: Path, state: TrainingState) -> bool:
     """Return whether the files of a run and its last checkpoint are as they were written."""
     try:
         checkpoints(out).load()
@@ -251,7 +253,7 @@ def _weights(out: Path) -> str:
     return weights.digest(translator.model, meaning)
 
 
-def _shown(state: State) -> dict[str, str]:
+def _shown(state: TrainingState) -> dict[str, str]:
     """Return the contents of files that follow from a state; older versions did not know the
     settings.
     """
@@ -259,7 +261,7 @@ def _shown(state: State) -> dict[str, str]:
     return settings | {"metrics.csv": metrics.text(state.rows)}
 
 
-def _stale(out: Path, state: State) -> list[str]:
+def _stale(out: Path, state: TrainingState) -> list[str]:
     return [name for name, text in _shown(state).items() if _content(out / name) != text]
 
 
@@ -271,5 +273,5 @@ def _content(path: Path) -> str | None:
 
 
 def _write(path: Path, text: str) -> None:
-    with whole(path) as partial:
+    with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
