@@ -25,7 +25,8 @@ from torch import Tensor
 
 import luong
 import memory
-from formulas import (
+from additive_formulas import (
+    Contest,
     Size,
     compiled,
     differentiate,
@@ -40,7 +41,7 @@ from formulas import (
 )
 from luong.kernels import additive
 from rate import fractions, rates, report
-from timing import Call, Function, both, check, describe, forward, machine, medians, say
+from timing import Call, both, check, describe, forward, machine, medians, say
 
 HEAD = f"\n{'batch,n,m,d':17}{'what':11}{'pass':19}{'luong':>12} {'e9/s':>6}{'rate':>6}" + (
     "".join(f"{name:>9}{' (target)':13}" for name in ("eager", "compile", "dot")) + "runs"
@@ -58,9 +59,7 @@ DOT_TARGETS = (1.6, 1.3)  # ours over scaled_dot_product_attention, whole attent
 Row = dict[str, Any]
 
 
-def calls(
-    contest: dict[str, tuple[Function, list[Tensor]]], shape: tuple[int, ...], index: int
-) -> dict[str, Call]:
+def calls(contest: Contest, shape: tuple[int, ...], index: int) -> dict[str, Call]:
     """Each contestant's call: forward (index 0), or with backward from a dense gradient."""
     if index == 0:
         return {name: forward(function, tensors) for name, (function, tensors) in contest.items()}
@@ -82,6 +81,7 @@ def row(size: Size, what: str, index: int, times: dict[str, float], runs: int, s
         "elements per second": batch * n * m * d / mine,
         "ratios": {},
     }
+    goals: dict[str, float | None]
     goals = {"eager": TARGETS.get(size, {}).get(what, (None, None))[index]}
     if what == "whole" and n > 1 and size in TARGETS:
         goals |= {"compile": COMPILE_TARGETS[index], "dot": DOT_TARGETS[index]}
@@ -95,7 +95,7 @@ def row(size: Size, what: str, index: int, times: dict[str, float], runs: int, s
     return found
 
 
-def score_contest(size: Size) -> dict[str, tuple[Function, list[Tensor]]]:
+def score_contest(size: Size) -> Contest:
     query, key, _, v = inputs(size)
     return {
         "ours": (luong.additive_score, [query, key, v]),
@@ -103,8 +103,9 @@ def score_contest(size: Size) -> dict[str, tuple[Function, list[Tensor]]]:
     }
 
 
-def whole_contest(size: Size) -> dict[str, tuple[Function, list[Tensor]]]:
+def whole_contest(size: Size) -> Contest:
     tensors = inputs(size)
+    contest: Contest
     contest = {"ours": (ours, tensors), "eager": (eager, tensors), "dot": (dot, tensors[:3])}
     fused, reason = compiled(eager)
     if fused is None:
@@ -133,8 +134,8 @@ def time_steps(size: Size, runs: int, show: Callable[[Row], None]) -> None:
     """Decoder steps from a prepared memory, against the eager formula on keys projected once."""
     batch, _, m, d = size
     torch.manual_seed(0)
-    attention = luong.Attention(luong.Concat(d, d, d))
-    weight, v = attention.score.weight, attention.score.v
+    score = luong.Concat(d, d, d)
+    attention, weight, v = luong.Attention(score), score.weight, score.v
     key, value = (torch.randn(batch, m, d, requires_grad=True) for _ in range(2))
     queries = torch.randn(STEPS, batch, 1, d, requires_grad=True)
 
@@ -147,12 +148,12 @@ def time_steps(size: Size, runs: int, show: Callable[[Row], None]) -> None:
         prepared, projected = attention.prepare(key, value), key @ weight[:, d:].mT
         query = queries[0] @ weight[:, :d].mT
     time_step_score(size, [query, projected, v], prepared, runs, show)
-    one = {
+    one: Contest = {
         "ours": (lambda query: attention.attend(query, prepared).context, [queries[0]]),
         "eager": (lambda query: eager(query @ weight[:, :d].mT, projected, value, v), [queries[0]]),
     }
     show(row(size, "step", 0, medians(calls(one, (), 0), runs), runs, steps=1))
-    loop = {"ours": (mine, tensors), "eager": (eager_steps, tensors)}
+    loop: Contest = {"ours": (mine, tensors), "eager": (eager_steps, tensors)}
     ready = calls(loop, queries.shape, 1)
     show(row(size, "step", 1, medians(ready, runs), runs, steps=STEPS))
 

@@ -120,7 +120,9 @@ def flex(tensors: list[Tensor]) -> Function | None:
         def call(query: Tensor, key: Tensor, value: Tensor, weight: Tensor, *_: Tensor) -> Tensor:
             query = query @ weight.mT
             return compiled(
-                *(x[:, None] for x in (query, key, value)),
+                query[:, None],
+                key[:, None],
+                value[:, None],
                 score_mod=gaussian,
                 block_mask=blocks,
                 scale=1.0,

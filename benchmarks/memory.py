@@ -27,10 +27,10 @@ def child(name: str, measure: str, length: int) -> None:
     """Print the figure as JSON."""
     import torch
 
-    import formulas
+    import additive_formulas
 
     resource.setrlimit(resource.RLIMIT_DATA, (CAP, CAP))
-    function = {"ours": formulas.ours, "dot": formulas.dot}[name]
+    function = getattr(additive_formulas, name)
     count = {"ours": 4, "dot": 3}[name]
 
     def run(tensors: list[Any], grad: Any) -> int:
@@ -43,9 +43,9 @@ def child(name: str, measure: str, length: int) -> None:
             results = [context, *torch.autograd.grad(context, tensors, grad)]
         return sum(x.nbytes for x in results)
 
-    small = formulas.inputs((1, 64, 64, WIDTH))[:count]
+    small = additive_formulas.inputs((1, 64, 64, WIDTH))[:count]
     run(small, torch.ones(1, 64, WIDTH))  # compiles, starts threads
-    tensors = formulas.inputs((1, length, length, WIDTH))[:count]
+    tensors = additive_formulas.inputs((1, length, length, WIDTH))[:count]
     grad = torch.randn(1, length, WIDTH)
     before = _reset()
     outputs = run(tensors, grad)
@@ -106,6 +106,7 @@ if __name__ == "__main__":
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        child(*arguments.child, arguments.length)
+        name, measure_name = arguments.child
+        child(name, measure_name, arguments.length)
     else:
         table(arguments.length)

@@ -37,7 +37,7 @@ PEERS = {  # what comes with its dependencies, and what comes without
 
 def pip(*arguments: str) -> str:
     """Run pip in the environment; "" or the first line that says what went wrong."""
-    command = [PYTHON, "-m", "pip", "--disable-pip-version-check", *arguments]
+    command = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not done.returncode:
         return ""
@@ -54,7 +54,7 @@ def make() -> None:
     if problem:
         raise SystemExit(f"{HOME.name}: {problem}")
     if not HELD.exists():  # torch and the rest of BASE, and what those brought, as they are
-        command = [PYTHON, "-m", "pip", "freeze"]
+        command = [str(PYTHON), "-m", "pip", "freeze"]
         HELD.write_text(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
@@ -63,9 +63,9 @@ def install(name: str) -> str:
     full, bare = PEERS[name]
     problem = ""
     for constraints in (ROOT / "constraints.txt", HELD):
-        steps = [(full, [])] if full else []
-        steps += [(bare, ["--no-deps"])] if bare else []
-        for packages, options in steps:
+        for packages, options in ((full, ()), (bare, ("--no-deps",))):
+            if not packages:
+                continue
             problem = pip("install", "-c", str(constraints), *options, *packages)
             if problem:
                 break

@@ -138,22 +138,22 @@ def loops(
 
 def luong_like(weight: Tensor, v: Tensor, bias: Tensor) -> luong.Attention:
     """Concat with these weights, in the order [q; k]."""
-    attention = luong.Attention(luong.Concat(WIDTH, WIDTH, WIDTH, bias=True))
+    score = luong.Concat(WIDTH, WIDTH, WIDTH, bias=True)
+    assert score.bias is not None
     with torch.no_grad():
-        attention.score.weight.copy_(weight)
-        attention.score.v.copy_(v)
-        attention.score.bias.copy_(bias)
-    return attention
+        for own, given in ((score.weight, weight), (score.v, v), (score.bias, bias)):
+            own.copy_(given)
+    return luong.Attention(score)
 
 
 def speechbrain() -> list[Contest]:
     """ContentBasedAttention projects the keys once, and projects every context at the end."""
     audio = types.ModuleType("torchaudio")  # imported for sound files, which attention has none of
-    audio.__version__ = "2.9.0"
+    vars(audio)["__version__"] = "2.9.0"
     sys.modules.setdefault("torchaudio", audio)
     from speechbrain.nnet.attention import ContentBasedAttention
 
-    layer = ContentBasedAttention(WIDTH, WIDTH, WIDTH, WIDTH)
+    layer: Any = ContentBasedAttention(WIDTH, WIDTH, WIDTH, WIDTH)
     lengths = torch.full((BATCH,), LENGTH)
     attention = luong_like(
         torch.cat([layer.mlp_dec.weight, layer.mlp_enc.weight], 1),
@@ -207,7 +207,8 @@ def verify(contest: Contest) -> None:
         torch.manual_seed(1)
         grad = torch.randn(output.shape).to(dtype)
         results.append([output, *torch.autograd.grad(output, tensors, grad)])
-    check(contest.what, *results, slack=1e-5)
+    mine, theirs, exact = results
+    check(contest.what, mine, theirs, exact, slack=1e-5)
 
 
 def run(peer: str, contest: Contest, runs: int) -> dict[str, Any]:
@@ -224,9 +225,16 @@ def run(peer: str, contest: Contest, runs: int) -> dict[str, Any]:
         }
     times = medians(calls, runs)
     measure = "forward" if contest.parameters is None else "forward + backward"
-    row = {"peer": peer, "version": version(peer), "what": contest.what, "size": contest.size}
-    row |= {"pass": measure, "runs": runs, "ratio": times["theirs"] / times["ours"]}
-    return row | {"seconds": {name: value / contest.steps for name, value in times.items()}}
+    return {
+        "peer": peer,
+        "version": version(peer),
+        "what": contest.what,
+        "size": contest.size,
+        "pass": measure,
+        "runs": runs,
+        "ratio": times["theirs"] / times["ours"],
+        "seconds": {name: value / contest.steps for name, value in times.items()},
+    }
 
 
 PEERS = {"keras": keras, "speechbrain": speechbrain, "yoyodyne": yoyodyne}

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from formulas import Size, compiled, dot, eager, inputs, ours, verify
-from timing import Function, both, describe, forward, machine, medians, say
+from additive_formulas import Contest, Size, compiled, dot, eager, inputs, ours, verify
+from timing import both, describe, forward, machine, medians, say
 
 ROOT = Path(__file__).parent.parent
 LENGTHS = [64, 128, 256, 512, 1024, 2048, 4096]
@@ -48,9 +47,10 @@ def fits(who: str, name: str, length: int) -> bool:
     return ARRAYS.get((who, name), 0) * 4 * length**2 * WIDTH < 0.7 * memory
 
 
-def contest(length: int, name: str) -> dict[str, tuple[Function, list[Tensor]]]:
+def contest(length: int, name: str) -> Contest:
     """Whoever can be timed at this length."""
     tensors = inputs((1, length, length, WIDTH))
+    found: Contest
     found = {"ours": (ours, tensors), "dot": (dot, tensors[:3]), "eager": (eager, tensors)}
     fused, reason = compiled(eager)
     if fused is None:

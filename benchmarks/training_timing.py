@@ -257,7 +257,9 @@ def limit(pairs: Sequence[Pair], symbols: int, rounds: int) -> list[dict[str, An
     }.items():
         trainer = ours(similar, symbols, **shape)
         trainer.epoch()
-        needed = sum(products(trainer.model, batch) for batch in trainer.batches)
+        model = trainer.model
+        assert isinstance(model, Seq2Seq)
+        needed = sum(products(model, batch) for batch in trainer.batches)
         steps, rates = [], []
         for _ in range(rounds):
             steps.append(seconds(trainer.epoch))

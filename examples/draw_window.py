@@ -21,7 +21,23 @@ import torch
 from matplotlib import pyplot
 
 import luong
+from luong._window import KeyRange
 from luong.seq2seq.model import END, START
+
+
+class Watched(luong.Window):
+    """A window that keeps the ranges of keys that it gave."""
+
+    def __init__(self, window: luong.Window) -> None:
+        super().__init__()
+        self.window = window
+        self.ranges: list[KeyRange] = []
+
+    def key_range(
+        self, query: torch.Tensor, position: torch.Tensor, length: torch.Tensor | int
+    ) -> KeyRange:
+        self.ranges.append(self.window.key_range(query, position, length))
+        return self.ranges[-1]
 
 
 def main(run: str, text: str, out: str) -> None:
@@ -30,25 +46,29 @@ def main(run: str, text: str, out: str) -> None:
     source = torch.tensor(translator.source.encode([text]))
     symbols = translator.target.encode([best.text])[0]
     model = translator.model
-    window = model.decoder.attention.window
-    ranges = []
-    key_range = window.key_range
-    window.key_range = lambda *inputs: ranges.append(key_range(*inputs)) or ranges[-1]
+    attention = model.decoder.attention
+    if not isinstance(attention.window, luong.LocalPredictive):
+        raise SystemExit(f"{run}: expected a model with the window local_p")
+    watched = attention.window = Watched(attention.window)
     with torch.no_grad():
         memory, state = model.encode(source, torch.tensor([source.shape[1] - 1]))
         previous = torch.tensor([[START, *(s for s in symbols if s != END)]])
         weights = model.decoder(previous, state, memory, need_weights=True).weights[0]
-    del window.key_range
-    draw(best.source, best.target, weights.numpy(), ranges[0], out)
+    attention.window = watched.window
+    draw(best.source, best.target, weights.numpy(), watched.ranges[0], out)
 
 
-def draw(columns: list[str], rows: list[str], weights: np.ndarray, keys: object, out: str) -> None:
+def draw(
+    columns: list[str], rows: list[str], weights: np.ndarray, keys: KeyRange, out: str
+) -> None:
     n, m = len(rows), len(columns)
+    gaussian = keys.gaussian
+    assert gaussian is not None  # local-p has one
     figure, axes = pyplot.subplots(figsize=(0.62 * m + 1.4, 0.62 * n + 1.0), layout="constrained")
     image = axes.imshow(weights[:n], cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for i in range(n):
         first, last = int(keys.first[0, i]), int(keys.last[0, i])
-        centre, sigma = float(keys.gaussian.centre[0, i]), keys.gaussian.sigma
+        centre, sigma = float(gaussian.centre[0, i]), gaussian.sigma
         left, right = max(first, 0) - 0.5, last + 0.5
         axes.fill_between(
             [left, right], i - 0.46, i + 0.46, facecolor="none", edgecolor="#b3123f", lw=1.4

@@ -15,6 +15,7 @@ import luong
 from timing import Function, check
 
 Size = tuple[int, int, int, int]  # batch, n, m, d
+Contest = dict[str, tuple[Function, list[Tensor]]]  # whom to time, and on what
 
 
 def inputs(size: Size, seed: int = 0) -> list[Tensor]:
@@ -74,23 +75,24 @@ def verify(size: Size) -> None:
     query, key, value, v = inputs(size)
     part = [x[:2, :96].detach().requires_grad_() for x in (query, key, value)]
     names = ("output", "d query", "d key", "d value", "d v")
-    for name, mine, formula, tensors in (
+    contests: tuple[tuple[str, Function, Function, list[Tensor]], ...] = (
         ("score", luong.additive_score, eager_score, [part[0], part[1], v]),
         ("attention", ours, eager, [*part, v]),
-    ):
+    )
+    for name, mine, formula, tensors in contests:
         results = [differentiate(function, tensors) for function in (mine, formula)]
         results.append(differentiate(formula, [x.detach().double() for x in tensors]))
         labels = names if name == "attention" else (names[0], names[1], names[2], names[4])
-        for label, *values in zip(labels, *results, strict=True):
-            check(f"{name}, {label}", *([x] for x in values), slack=1e-5)
+        for label, own, other, exact in zip(labels, *results, strict=True):
+            check(f"{name}, {label}", [own], [other], [exact], slack=1e-5)
     few = slice(0, size[1], max(1, size[1] // 8))
     whole = differentiate(ours, [query, key, value, v], rows=few)
     parts = [query[:1, few], key[:1], value[:1], v]
-    formula = differentiate(eager, parts)
+    rival = differentiate(eager, parts)
     truth = differentiate(eager, [x.detach().double() for x in parts])
     for label, index in (("output", 0), ("d query", 1)):
-        mine = whole[index][:1, few]
-        check(f"all of it, {label}", [mine], [formula[index]], [truth[index]], slack=1e-5)
+        own = whole[index][:1, few]
+        check(f"all of it, {label}", [own], [rival[index]], [truth[index]], slack=1e-5)
 
 
 def differentiate(

@@ -1,6 +1,6 @@
 """Time the operators beside PyTorch's scaled_dot_product_attention, as ratios in one run.
 
-    python benchmarks/operators.py [--runs 15] [--json FILE]
+    python benchmarks/dot.py [--runs 15] [--json FILE]
 
 Results are compared with float64 before anything is timed. Each row is the median of interleaved
 runs; a ratio below 1 means that luong is the faster. General attention stands beside the same
