@@ -27,7 +27,7 @@ class Formulas:
     ) -> None:
         self.p = {name: parameter.detach() for name, parameter in model.named_parameters()}
         self.drop = drop
-        self.shape = {
+        self.shape: dict[str, Any] = {
             "cell": "lstm",
             "encoder_layers": 1,
             "decoder_layers": 1,
@@ -131,7 +131,7 @@ class Formulas:
 
     def weights(self, h: Tensor, keys: list[Tensor], t: int) -> list[Tensor]:
         """Sections 3.1 and 3.2."""
-        m, d, window = len(keys), self.shape.get("half_width"), self.shape["window"]
+        m, d, window = len(keys), self.shape.get("half_width", 0), self.shape["window"]
         live, factors = range(m), [h.new_ones(())] * m
         if window == "local_m":
             centre = min(t, m - 1)
@@ -145,7 +145,7 @@ class Formulas:
             factors = [torch.exp(-((s - p_t) ** 2) / (2 * (d / 2) ** 2)) for s in range(m)]
         scores = {s: self.score(h, keys[s], s) for s in live}
         scores = {s: score for s, score in scores.items() if score is not None}
-        total = sum(torch.exp(score) for score in scores.values())
+        total = sum((torch.exp(score) for score in scores.values()), h.new_zeros(()))
         zero = h.new_zeros(())
         return [
             torch.exp(scores[s]) / total * factors[s] if s in scores else zero for s in range(m)

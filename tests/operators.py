@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,8 +113,8 @@ def _g(inner: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda query, key, g, *parameters: g * inner(query, key, *parameters)
 
 
-def _simplified(query: Tensor, key: Tensor, *parameters: Tensor) -> Tensor:
-    return reference.concat_score(query, key, *parameters, simplified=True)
+def _simplified(query: Tensor, key: Tensor, weight: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    return reference.concat_score(query, key, weight, v, bias, simplified=True)
 
 
 def _reference_location(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
@@ -144,7 +146,7 @@ FORMULAS = {
         score=lambda q, k, j: k @ q * 0.7,
         scores=lambda q, k: luong.scaled_dot_score(q, k, scale=0.7),
         function=lambda *tensors, **o: luong.scaled_dot_attention(*tensors, scale=0.7, **o),
-        reference=lambda *tensors, **o: reference.scaled_dot_attention(*tensors, scale=0.7, **o),
+        reference=lambda q, k, x, **o: reference.scaled_dot_attention(q, k, x, scale=0.7, **o),
         module=lambda s: luong.ScaledDot(scale=0.7),
         widths=_square,
         sizes=(DENSE, FUSED),
@@ -181,7 +183,9 @@ FORMULAS = {
         score=lambda q, k, j, W, v, b: v @ np.tanh(W @ q + k + b),
         scores=lambda *tensors: luong.concat_score(*tensors, simplified=True),
         function=lambda *tensors, **o: luong.concat_attention(*tensors, simplified=True, **o),
-        reference=lambda *tensors, **o: reference.concat_attention(*tensors, simplified=True, **o),
+        reference=lambda q, k, x, W, v, b, **o: reference.concat_attention(
+            q, k, x, W, v, b, simplified=True, **o
+        ),
         reference_scores=_simplified,
         module=lambda s: luong.Concat(s.d_q, s.d_a, s.d_a, bias=True, simplified=True),
         parameters=lambda s: {"weight": (s.d_a, s.d_q), "v": (s.d_a,), "bias": (s.d_a,)},
@@ -217,7 +221,7 @@ FORMULAS = {
         score=lambda q, k, j: -((q - k) ** 2).sum(),
         scores=_distance,
         function=lambda *tensors, **o: luong.attention(*tensors, score=_distance, **o),
-        reference=lambda *tensors, **o: reference.attention(*tensors, _distance, **o),
+        reference=lambda q, k, x, **o: reference.attention(q, k, x, _distance, **o),
         reference_scores=_distance,
         module=lambda s: _distance,
         widths=_square,
@@ -354,6 +358,7 @@ class Case:
 
     def attention(self, dropout: float = 0.0) -> luong.Attention:
         """A new module."""
+        assert self.formula.module is not None
         window = self.window and self.window.make(self.formula.widths(self.sizes)[0])
         return luong.Attention(self.formula.module(self.sizes), window=window, dropout=dropout)
 
@@ -384,6 +389,7 @@ class Case:
 
     def call(self, query: Tensor, key: Tensor, value: Tensor, *parameters: Tensor, **options: Any):
         if self.way == "function":
+            assert self.formula.function is not None
             return self.formula.function(query, key, value, *parameters, **options)
         named = dict(zip(self.parameters, parameters, strict=True))
         with window_backend(self.formula.backend):
@@ -392,8 +398,8 @@ class Case:
     def scores(self, query: Tensor, key: Tensor, *parameters: Tensor) -> Tensor:
         if self.way == "function":
             return self.formula.scores(query, key, *parameters)
-        named = zip(self.parameters, parameters, strict=True)
-        named = {name.removeprefix("score."): x for name, x in list(named)[: self.of_score]}
+        pairs = list(zip(self.parameters, parameters, strict=True))[: self.of_score]
+        named = {name.removeprefix("score."): x for name, x in pairs}
         return functional_call(self.module.score, named, (query, key))
 
     def reference(self, *tensors: Tensor, need_weights: bool = False, **options: Any):
@@ -419,16 +425,16 @@ class Case:
             at, b = (*b, i), tuple(b)
 
             def score(j, at=at, b=b):
-                return self.formula.score(query[at], key[(*b, j)], j, *of_score)
+                return self.formula.score(query[at], key[b][j], j, *of_score)
 
             if self.window is None:
-                found = windows.softmax({j: score(j) for j in range(m) if pairs[(*at, j)]})
+                found = windows.softmax({j: score(j) for j in range(m) if pairs[at][j]})
             else:
                 where = (query[at], int(times[at]), int(lengths[b]))
                 found = self.window.weights(score, pairs[at], *where, *of_window)
             for j, weight in found.items():
-                weights[(*at, j)] = weight
-                context[at] += weight * value[(*b, j)]
+                weights[at][j] = weight
+                context[at] += weight * value[b][j]
         return torch.from_numpy(context), torch.from_numpy(weights)
 
 
@@ -522,7 +528,7 @@ def probe(x: Tensor) -> Tensor:
 
 
 def combine(results: Sequence[Tensor | None]) -> Tensor:
-    return sum((x * probe(x)).sum() for x in results if x is not None)
+    return reduce(add, [(x * probe(x)).sum() for x in results if x is not None])
 
 
 def derivatives(
@@ -536,13 +542,15 @@ def derivatives(
     level = [x for x in call(*leaves, **options) if x is not None]
     found = list(level)
     for i in range(order):
-        level = torch.autograd.grad(
-            combine(level),
-            leaves,
-            create_graph=i + 1 < order,
-            allow_unused=True,
-            materialize_grads=True,
-        )
+        level = [
+            *torch.autograd.grad(
+                combine(level),
+                leaves,
+                create_graph=i + 1 < order,
+                allow_unused=True,
+                materialize_grads=True,
+            )
+        ]
         found += level
     return [x.detach() for x in found]
 

@@ -1,6 +1,7 @@
 """Wrong input: one line that names the argument, what was expected and what came."""
 
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -119,7 +120,7 @@ INPUTS = {
     ),
     "unknown option": (lambda: dot(lenghts=1), TypeError, "lenghts"),
     "options are not positional": (
-        lambda: luong.dot_attention(QUERY, KEY, VALUE, None),
+        lambda: luong.dot_attention(QUERY, KEY, VALUE, None),  # type: ignore[call-arg]
         TypeError,
         "positional arguments? but 4",
     ),
@@ -325,7 +326,7 @@ PARAMETERS = {
         r"score: expected scores of shape \(\*batch, n, m\) = \(3, 5, 7\), got \(3, 7, 5\)",
     ),
     "score of None": (
-        lambda: luong.attention(QUERY, KEY, VALUE, score=lambda q, k: None),
+        lambda: luong.attention(QUERY, KEY, VALUE, score=lambda q, k: None),  # type: ignore[return-value]
         ValueError,
         r"score: expected scores of shape .*\(3, 5, 7\), got NoneType",
     ),
@@ -679,7 +680,7 @@ LOCAL = {
     ),
 }
 
-ALL = INPUTS | MASKS | PARAMETERS | MODULES | COLUMNS | LOCAL
+ALL: dict[str, Any] = INPUTS | MASKS | PARAMETERS | MODULES | COLUMNS | LOCAL
 
 
 @pytest.mark.parametrize("name", ALL)

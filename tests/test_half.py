@@ -39,7 +39,7 @@ def compiled(query, key, value, **given):
 def ours_and_plain(run, tensors, grad, mask, scale):
     ours = gradients(lambda *x: run(*x, mask=mask, scale=scale), tensors, grad)
     others = [
-        gradients(lambda *x: plain(*x, mask, scale), [x.to(dtype) for x in tensors], grad)
+        gradients(lambda q, k, x: plain(q, k, x, mask, scale), [x.to(dtype) for x in tensors], grad)
         for dtype in (tensors[0].dtype, torch.float64)
     ]
     return ours, *others

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -385,7 +386,7 @@ def test_permuting_sources_permutes_weights(case):
 def test_zero_sizes(case, sizes, masked):
     tensors = case.inputs(**sizes)
     batch, n, m = tensors[0].shape[0], tensors[0].shape[1], tensors[1].shape[1]
-    given = {"need_weights": True}
+    given: dict[str, Any] = {"need_weights": True}
     if masked:
         given["mask"] = torch.ones(batch, n, m, dtype=torch.bool)
         given["lengths"] = torch.full((batch,), min(m, 2))
@@ -456,9 +457,9 @@ def test_vmap_equals_a_batch(case, kind):
     def context(query, key, value, given):
         return case.call(query, key, value, *parameters, **given).context
 
-    dirty = hide([query, key, value], float("nan"), **given)
-    assert_all_near(vmap(both)(*dirty, given), expected)
-    assert_near(vmap(context)(*dirty, given), expected.context)
+    q, k, x = hide([query, key, value], float("nan"), **given)
+    assert_all_near(vmap(both)(q, k, x, given), expected)
+    assert_near(vmap(context)(q, k, x, given), expected.context)
     inner = vmap(context, in_dims=(0, None, None, None))  # a batch inside: lengths of all
     one = {name: x[1] for name, x in given.items()}
     shared = case.call(
@@ -506,7 +507,7 @@ def test_func_grad_and_vmap_of_it(case, kind):
         lambda query, key, value, given: grad(loss, argnums=which)(
             query, key, value, *tensors[3:], **given
         )
-    )(*tensors[:3], given)
+    )(tensors[0], tensors[1], tensors[2], given)
     for b in range(3):
         row = [x[b] for x in tensors[:3]]
         one = {name: x[b] for name, x in given.items()}
@@ -536,6 +537,7 @@ def test_two_keys_give_a_sigmoid():
     query, key = torch.tensor([[0.3, -0.8]]), torch.tensor([[1.0, 2.0], [-0.5, 0.7]])
     query, key = query.double(), key.double()
     weights = luong.dot_attention(query, key, key, need_weights=True).weights
+    assert weights is not None
     assert_near(weights[0, 0], torch.sigmoid((key[0] - key[1]) @ query[0]))
 
 

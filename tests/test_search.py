@@ -465,7 +465,7 @@ def test_samples_are_as_frequent_as_they_should_be(sampling: Sampling) -> None:
     assert len(found) == 10_000
     counts = Counter((tuple(f.symbols), f.finished) for f in found)
     first = shaped(forced([model], "", [])[0][0], sampling)
-    expected = {((), True): first[END]}
+    expected: dict[tuple[tuple[int, ...], bool], float] = {((), True): first[END]}
     for a in WORDS:
         second = shaped(forced([model], "", [a])[0][1], sampling)
         expected |= {((a,), True): first[a] * second[END]}

@@ -182,6 +182,8 @@ def test_steps_of_reordered_hypotheses_equal_their_symbols_in_a_row(
                 torch.tensor([read_]), *reversed(model.encode(*source(text))), need_weights=True
             )
             torch.testing.assert_close(logits[row, column], whole.logits[0, 1], **EXACT)
+            assert weights is not None
+            assert whole.weights is not None
             torch.testing.assert_close(
                 weights[row, column, : len(text)], whole.weights[0, 1], **EXACT
             )
@@ -260,7 +262,9 @@ def test_gradients_reach_every_parameter_and_no_padding(
         assert parameter.grad is not None, name
         assert parameter.grad.abs().sum() > 0, name
     for side in (model.encoder, model.decoder):
-        assert side.embedding.weight.grad[PAD].abs().sum() == 0
+        gradient = side.embedding.weight.grad
+        assert gradient is not None
+        assert gradient[PAD].abs().sum() == 0
 
 
 @pytest.mark.parametrize("feeding", [False, True])

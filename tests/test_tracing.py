@@ -27,8 +27,8 @@ class Masked(nn.Module):
 @pytest.mark.parametrize("name", ["lengths", "mask"])
 @pytest.mark.parametrize("case", MODULES, ids=lambda case: case.name)
 def test_a_trace_of_full_sentences_honours_shorter_ones(case, name):
-    def given(*lengths):
-        lengths = torch.tensor(lengths)
+    def given(*numbers):
+        lengths = torch.tensor(numbers)
         return lengths if name == "lengths" else (torch.arange(m) < lengths[:, None])[:, None]
 
     m, tensors = case.sizes.m, case.inputs()[:3]

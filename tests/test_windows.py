@@ -119,6 +119,7 @@ def by_masks(case):
             lengths=lengths,
             need_weights=True,
         )
+        assert found.weights is not None
         weights = found.weights if local.renormalize else found.weights * log.exp()
         return weights @ value, weights
 
@@ -192,8 +193,9 @@ def test_equal_keys_give_the_mean_of_the_values_in_the_window(backend):
 @backends
 def test_equal_keys_give_the_gaussian_over_the_size_of_the_window(backend):
     """Hand-worked: W = 0 puts p_t in the middle, 3 of 6; D = 2, σ = 1."""
-    attention = luong.Attention(luong.Dot(), window=luong.LocalPredictive(4, 3, 2)).double()
-    attention.window.weight.data.zero_()
+    window = luong.LocalPredictive(4, 3, 2)
+    window.weight.data.zero_()
+    attention = luong.Attention(luong.Dot(), window=window).double()
     query, key, value = torch.randn(5, 4), torch.ones(6, 4), torch.eye(6)
     query, key, value = (x.double() for x in (query, key, value))
     factors = [0.0, math.exp(-2), math.exp(-0.5), 1.0, math.exp(-0.5), math.exp(-2)]
@@ -409,7 +411,8 @@ def test_vmap_over_positions():
     position = torch.tensor([[3], [0], [2]])
     mapped = torch.func.vmap(lambda q, k, v, t: case.call(q, k, v, position=t).context)
     expected = case.call(*tensors, position=position).context
-    assert_near(mapped(*tensors, position), expected)
+    query, key, value = tensors
+    assert_near(mapped(query, key, value, position), expected)
 
 
 WITH_WIDTH = [x for x in CASES if x.values[0].window.half_width is not None]

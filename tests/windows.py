@@ -40,7 +40,7 @@ class Local(NamedTuple):
     def keys(self, p: float, length: int) -> Iterable[int]:
         """The key positions that may be looked at."""
         if self.half_width is None:
-            return range(p + 1)
+            return range(int(p) + 1)
         middle = min(math.floor(p), length - 1)
         return range(max(0, middle - self.half_width), min(length, middle + self.half_width + 1))
 
@@ -57,6 +57,7 @@ class Local(NamedTuple):
         p = self.centre(query, t, length, *parameters)
         found = softmax({j: score(j) for j in self.keys(p, length) if live[j]})
         if self.predictive:
+            assert self.half_width is not None
             sigma = self.half_width / 2
             found = {j: a * math.exp(-((j - p) ** 2) / (2 * sigma**2)) for j, a in found.items()}
         if self.renormalize:
@@ -85,7 +86,8 @@ class Local(NamedTuple):
                 inside = inside & (keys <= t[..., None])
                 return reference.attention(query, key, value, scores, inside, lengths)
             if self.predictive:
-                centre = reference.predicted_centre(query, *window, m, lengths)
+                weight, v = window
+                centre = reference.predicted_centre(query, weight, v, m, lengths)
             elif isinstance(position, int):
                 centre = reference.monotonic_centre(query, position)
             else:

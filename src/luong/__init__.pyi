@@ -33,4 +33,5 @@ from .kernels.dispatch import explain as explain
 from .toolkit import load as load
 from .toolkit.inference.pictures import plot_alignment as plot_alignment
 
+__all__: list[str]
 __version__: str

@@ -94,7 +94,8 @@ def assert_attention_rounded(query, key, value, v, backend, lengths=None, where=
         return eager_score(query, key, v).masked_fill(~live, -INF).softmax(-1) @ value
 
     x = query, key, value, v
-    true, scales = true_attention(*map(wide, x), live.numpy(), wide(given))
+    q, k, s, w = (wide(each) for each in x)
+    true, scales = true_attention(q, k, s, w, live.numpy(), wide(given))
     assert_rounded(gradients(ours, x, given), gradients(plain, x, given), true, scales, where)
 
 

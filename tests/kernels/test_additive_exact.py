@@ -32,8 +32,8 @@ def test_scores_are_exact_at_every_scale(backend, dtype, scale):
         if spread:  # one feature that is all over the place
             query[..., 0] = spread * torch.tanh(query[..., 0] / scale)
             key[..., 0] = spread * torch.tanh(key[..., 0] / scale)
-        tensors = (x.to(dtype) for x in (query, key, v))
-        assert_scores_rounded(*tensors, backend, f"n {n} m {m} d {d} spread {spread}")
+        query, key, v = (x.to(dtype) for x in (query, key, v))
+        assert_scores_rounded(query, key, v, backend, f"n {n} m {m} d {d} spread {spread}")
 
 
 @pytest.mark.parametrize("size", [1e-3, "denormal", "huge", "mixed"])
@@ -46,8 +46,8 @@ def test_scores_are_exact_whatever_the_size_of_v(backend, dtype, size):
         v = v * factor
         if size == "mixed":
             v[0], v[-1] = DENORMAL[dtype], HUGE[dtype]
-        tensors = (x.to(dtype) for x in (query * scale, key * scale, v))
-        assert_scores_rounded(*tensors, backend, f"n {n} m {m} d {d} scale {scale}")
+        query, key, v = (x.to(dtype) for x in (query * scale, key * scale, v))
+        assert_scores_rounded(query, key, v, backend, f"n {n} m {m} d {d} scale {scale}")
 
 
 @pytest.mark.parametrize("at", [2, 4, 5, 6, 9, 11, 15, 20, 45, 90, 180, 400])
@@ -92,8 +92,9 @@ def test_attention_is_exact(backend, dtype, scale):
     for (n, m, d), padded in product(SHAPES, (False, True)):
         query, key, value, v = inputs(n, m, d, batch=2)
         lengths = torch.tensor([m, (m + 1) // 2]) if padded else None
-        tensors = (x.to(dtype) for x in (query * scale, key * scale, value, v))
-        assert_attention_rounded(*tensors, backend, lengths, f"n {n} m {m} d {d} padded {padded}")
+        query, key, value, v = (x.to(dtype) for x in (query * scale, key * scale, value, v))
+        where = f"n {n} m {m} d {d} padded {padded}"
+        assert_attention_rounded(query, key, value, v, backend, lengths, where)
 
 
 @backends
@@ -113,4 +114,5 @@ def test_scores_are_exact_at_random(backend, sizes, exponent, spread, v_exponent
     query, key, v = query * 10**exponent, key * 10**exponent, v * 10**v_exponent
     if spread:
         query[..., 0], key[..., 0] = first
-    assert_scores_rounded(*(x.to(dtype) for x in (query, key, v)), backend)
+    query, key, v = (x.to(dtype) for x in (query, key, v))
+    assert_scores_rounded(query, key, v, backend)

@@ -29,8 +29,9 @@ def test_a_row_is_that_of_its_query_and_source_alone(backend, scale, dtype):
         alone = luong.additive_attention(*row, backend=backend).context
         score = luong.additive_score(*row[:2], v, backend=backend)
         ones, zeros = np.ones((1, 1, 13), bool), np.zeros((1, 1, 13))
-        (true, *_), (scale, *_) = true_attention(*map(wide, row), ones, zeros[..., :3])
-        (true_score, *_), (sum_v, *_) = true_scores(*map(wide, (*row[:2], v)), zeros)
+        q, k, x, wide_v = (wide(each) for each in row)
+        (true, *_), (scale, *_) = true_attention(q, k, x, wide_v, ones, zeros[..., :3])
+        (true_score, *_), (sum_v, *_) = true_scores(q, k, wide_v, zeros)
         plain = [eager_score(*row[:2], v).softmax(-1) @ row[2], eager_score(*row[:2], v)]
         among = [context[i : i + 1, j : j + 1], scores[i : i + 1, j : j + 1]]
         for found in ([alone, score], among):
@@ -45,8 +46,8 @@ def test_batch_mates_change_no_bit_of_a_source():
         x[1:] *= 1e3
 
     def first(query, key, value):
-        leaves = [x.clone().requires_grad_() for x in (query, key, value)]
-        context = luong.additive_attention(*leaves, v, backend="numba").context
+        leaves = query, key, value = [x.clone().requires_grad_() for x in (query, key, value)]
+        context = luong.additive_attention(query, key, value, v, backend="numba").context
         return [context[0], *(x[0] for x in torch.autograd.grad(combine([context]), leaves))]
 
     assert_all_near(first(query, key, value), first(*other), 0.0)

@@ -40,7 +40,12 @@ def taken(monkeypatch):
 
     def log(module, name, function):
         inner = getattr(module, function)
-        monkeypatch.setattr(module, function, lambda *x, **o: names.append(name) or inner(*x, **o))
+
+        def logged(*x, **o):
+            names.append(name)
+            return inner(*x, **o)
+
+        monkeypatch.setattr(module, function, logged)
 
     for function in ("score", "attend"):
         log(compiled, "numba", function)
@@ -83,9 +88,12 @@ def test_the_backend_asked_for_computes_windows(backend, monkeypatch):
     names = []
     for name, function in (("numba", "compiled"), ("torch", "blocked"), ("reference", "formula")):
         inner = getattr(windowed, function)
-        monkeypatch.setattr(
-            windowed, function, lambda *x, name=name, inner=inner: names.append(name) or inner(*x)
-        )
+
+        def logged(*x, name=name, inner=inner):
+            names.append(name)
+            return inner(*x)
+
+        monkeypatch.setattr(windowed, function, logged)
     score = luong.Concat(4, 4, 4, backend=backend)
     luong.Attention(score, window=luong.LocalMonotonic(1))(Q, K, X)
     assert names[0] == (backend or "numba")

@@ -118,12 +118,14 @@ def test_a_pass_that_fails_leaves_nothing():
 def test_a_pass_within_a_pass():
     """A hook between the steps of one pass runs another one, over the same source."""
     decoder = Decoder()
-    contexts, inner = decoder.run(decoder.prepare()), []
+    contexts = decoder.run(decoder.prepare())
+    inner: list[list[torch.Tensor]] = []
 
     def within(_):
+        handle.remove()
         inner.append(decoder.gradients(contexts, retain_graph=True))
 
-    handle = contexts[1].register_hook(lambda grad: (handle.remove(), within(grad))[1])
+    handle = contexts[1].register_hook(within)
     outer = decoder.gradients(contexts, retain_graph=True)
     expected = decoder.gradients(decoder.run())
     assert_all_near(outer, expected, 1e-12)
@@ -242,7 +244,8 @@ def test_second_derivatives_of_steps():
         contexts = run(*leaves, prepare=prepare)
         slopes = torch.autograd.grad([x.sin().sum() for x in contexts], wanted, create_graph=True)
         found.append(torch.autograd.grad(sum(x.square().sum() for x in slopes), wanted))
-    assert_all_near(*found, 1e-12)
+    prepared, anew = found
+    assert_all_near(prepared, anew, 1e-12)
 
 
 def test_gradients_of_keys_are_computed_once_for_all_steps(monkeypatch):

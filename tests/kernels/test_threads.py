@@ -72,7 +72,8 @@ def test_eight_python_threads_at_once(set_threads):
 
 @pytest.mark.parametrize(("set_to", "expected"), [(1, 1), (2, 2), (3, 3)])
 def test_tasks_are_shared_by_as_many_threads_as_pytorch_has(set_threads, set_to, expected):
-    done, names = [], set()
+    done: list[int] = []
+    names: set[int] = set()
 
     def kernel(offset, start, stop):
         done.extend(range(offset + start, offset + stop))

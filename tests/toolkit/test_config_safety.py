@@ -103,7 +103,12 @@ def loaded(folder: Path, text: str) -> Config:
 def trained(arguments: Sequence[object], monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     """The settings that `luong train` trains by."""
     found = list[Config]()
-    monkeypatch.setattr(loop, "train", lambda config, out, limit: found.append(config) or 0)
+
+    def kept(config: Config, out: Path, limit: object) -> int:
+        found.append(config)
+        return 0
+
+    monkeypatch.setattr(loop, "train", kept)
     cli.main(["train", *map(str, arguments)])
     return found
 

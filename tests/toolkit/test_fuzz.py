@@ -84,8 +84,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     for side, lines in (("source", "abc\ndd\n"), ("target", "a b c\nd:\n")):
         (folder / side).write_text(lines)
     command = [sys.executable, str(SERVER)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, env=ENVIRONMENT, text=True, **pipes) as server:
+    with subprocess.Popen(
+        command, env=ENVIRONMENT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
         yield Place(folder, server)
 
 

@@ -56,7 +56,7 @@ class Pipe(io.BytesIO):
 
 @given(text=TEXT)
 def test_lines_of_a_pipe_come_whole_whatever_its_pieces_are(text: str) -> None:
-    found = list(streams.piped(Pipe(text.encode()), "stdin"))  # type: ignore[arg-type]
+    found = list(streams.piped(Pipe(text.encode()), "stdin"))
     assert [line for chunk in found for line in chunk] == expected(text, "stdin")
 
 
@@ -65,7 +65,7 @@ def test_a_line_without_end_is_cut_between_characters(
 ) -> None:
     monkeypatch.setattr(streams, "MAX_BYTES", 10)
     stream = Pipe(("ab\n" + "a" + "é" * 500 + "\nc\n" + "x" * 10 + "\n" + "☃" * 40).encode())
-    found = list(streams.piped(stream, "stdin"))  # type: ignore[arg-type]
+    found = list(streams.piped(stream, "stdin"))
     lines = [text for chunk in found for _, text in chunk]
     assert lines == ["ab", "aéééé", "c", "x" * 10, "☃☃☃"]
     reports = capsys.readouterr().err.splitlines()

@@ -209,8 +209,8 @@ def test_processes_share_a_file_and_keep_its_order(run: Run, model: Path, tmp_pa
         outputs = translator.search(lines, sampling, batch_size=1, first=1)
         scores.append(torch.tensor([o.score for some in outputs for o in some], dtype=dtype))
     for rows in (shared, expected):  # batches differ, and with them rounding
-        found = torch.tensor([float(row[2]) for row in rows[: len(scores[0])]])
-        assert_rounded([found], *([x] for x in scores))
+        printed = torch.tensor([float(row[2]) for row in rows[: len(scores[0])]])
+        assert_rounded([printed], [scores[0]], [scores[1]])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 

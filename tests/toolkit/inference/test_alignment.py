@@ -161,7 +161,7 @@ def test_weights_come_without_padding(untrained: Translator) -> None:
 
 def test_few_weights_at_a_time(untrained: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = list(alignment.align(untrained, PAIRS))
-    shapes = []
+    shapes: list[int] = []
 
     def watched(
         translator: Translator, examples: list[batches.Example], step: alignment.Step
@@ -245,8 +245,10 @@ def test_links_are_between_words_where_words_are_split() -> None:
         vocabulary.tokenizer.encode(line, add_special_tokens=False).tokens
         for vocabulary, line in zip((translator.source, translator.target), pair, strict=True)
     ]
-    words = [list(accumulate(piece[0] == "▁" for piece in side)) for side in pieces]
-    words = [[number - 1 for number in side] for side in words]
+    words = [
+        [number - 1 for number in accumulate(int(piece[0] == "▁") for piece in side)]
+        for side in pieces
+    ]
     assert len(pieces[0]) > 3 == len(set(words[0]))
     assert len(pieces[1]) > 2 == len(set(words[1]))
     best = step_by_step(translator, pair)[:-1].argmax(-1).tolist()

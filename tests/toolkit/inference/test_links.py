@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Set
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -62,12 +63,13 @@ def test_rates_worked_by_hand() -> None:
     second = {(0, 0)}, Gold({(0, 0), (1, 1), (2, 2)}, {(0, 0), (1, 1), (2, 2)})
     # sums over both: |A| 4, |S| 5, sure hits 2, possible hits 3; not the mean of two rates
     result = links.agreement([first, second])
-    assert result == (
+    expected: tuple[Any, ...] = (
         2,
         pytest.approx(100 * (1 - 5 / 9)),
         pytest.approx(100 * 3 / 4),
         pytest.approx(100 * 2 / 5),
     )
+    assert result == expected
 
 
 def test_right_and_wrong_altogether() -> None:

@@ -14,6 +14,7 @@ import torch
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib import ft2font, pyplot
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from PIL import Image
@@ -211,10 +212,11 @@ def test_a_font_that_has_the_script_is_found(hangul: str) -> None:
     assert fonts.families(["a", "한"])[1:] == [hangul]
     axes = luong.plot_alignment(picture("a한", "A"))
     assert hangul in axes.get_xticklabels()[1].get_fontfamily()
-    figure = axes.figure
-    figure.canvas.draw()
+    canvas = axes.figure.canvas
+    assert isinstance(canvas, FigureCanvasAgg)
+    canvas.draw()
     label = axes.get_xticklabels()[1].get_window_extent()
-    pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]
+    pixels = np.asarray(canvas.buffer_rgba())[..., :3]
     height = pixels.shape[0]
     inside = pixels[height - int(label.y1) + 2 : height - int(label.y0) - 2]
     inside = inside[:, int(label.x0) + 2 : int(label.x1) - 2]

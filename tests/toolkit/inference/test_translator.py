@@ -103,8 +103,8 @@ def test_in_float32_company_changes_only_rounding(
         found = translator.search(WORDS, decoding, batch_size=size)
         texts = [[output.text for output in some] for some in found]
         assert texts == [[output.text for output in some] for some in true]
-        results = [numbers(x, torch.float32) for x in (found, alone)]
-        assert_rounded(*results, [scores, weights], scales)
+        ours, plain = (numbers(x, torch.float32) for x in (found, alone))
+        assert_rounded(ours, plain, [scores, weights], scales)
 
 
 def test_scores_are_those_of_forced_decoding(exact: Translator) -> None:
@@ -214,10 +214,9 @@ def test_unknown_words_are_replaced_by_what_they_attend_to_as_it_is_written(
 
 def test_what_attends_to_nothing_has_no_links_and_keeps_its_unknown_words() -> None:
     translator = unknowing(score="none")
-    before, after = (
-        translator.search(["the cat"], Decoding(beam=4, n_best=4), replace_unknown=dictionary)[0]
-        for dictionary in (None, {})
-    )
+    decoding = Decoding(beam=4, n_best=4)
+    before = translator.search(["the cat"], decoding)[0]
+    after = translator.search(["the cat"], decoding, replace_unknown={})[0]
     assert any("<unk>" in output.tokens for output in before)
     assert [output.tokens for output in after] == [output.tokens for output in before]
     assert all(output.alignment == [] for output in after)
@@ -301,11 +300,10 @@ def test_all_settings_are_arguments_of_translate(translator: Translator) -> None
     drawn = translator.translate(
         WORDS[:9], sample=True, n_best=3, temperature=2.0, top_k=4, top_p=0.9, seed=7
     )
-    for found, other in zip(
-        drawn, translator.search(WORDS[:9], Decoding(n_best=3, sampling=sampling)), strict=True
-    ):
-        same(found, other)
-    limits = {"min_ratio": 1.5, "min_extra": 1, "max_ratio": 3.0, "max_extra": 2}
+    searched = translator.search(WORDS[:9], Decoding(n_best=3, sampling=sampling))
+    for some, others in zip(drawn, searched, strict=True):
+        same(some, others)
+    limits: dict[str, Any] = {"min_ratio": 1.5, "min_extra": 1, "max_ratio": 3.0, "max_extra": 2}
     found = translator.translate(WORDS, beam=2, no_repeat_ngram=2, **limits, prefix="e: a")
     decoding = Decoding(beam=2, no_repeat_ngram=2, **limits)
     same(found, [best for best, *_ in translator.search(WORDS, decoding, prefix="e: a")])

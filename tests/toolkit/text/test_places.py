@@ -24,7 +24,7 @@ TEXT = st.text(st.sampled_from(ODD) | st.characters(exclude_categories=["Cs"]), 
 
 @cache
 def vocabulary(level: str, form: str, lowercase: bool) -> Vocabulary:
-    side = Side(level, normalization=form, lowercase=lowercase)  # type: ignore[arg-type]
+    side = Side(level, normalization=form, lowercase=lowercase)
     return Vocabulary.build(side, LINES)
 
 

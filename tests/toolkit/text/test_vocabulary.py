@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from luong.seq2seq.model import END, UNKNOWN
+from luong.toolkit.choices import SPECIAL
 from luong.toolkit.config import Side
 from luong.toolkit.errors import ToolkitError
-from luong.toolkit.text.vocabulary import SPECIAL, Vocabulary
+from luong.toolkit.text.vocabulary import Vocabulary
 
 CHARACTERS = Side(level="characters", normalization="none")
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
+from luong.toolkit.choices import SPECIAL
 from luong.toolkit.config import Side
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.text import vocabulary as module
-from luong.toolkit.text.vocabulary import SPECIAL, Vocabulary
+from luong.toolkit.text.vocabulary import Vocabulary
 
 LEVELS = ("characters", "words", "bpe", "unigram")
 LINES = [f"the {a} {b} the {a}er" for a in ("low", "new", "wid") for b in ("est", "er", "한국")]
@@ -58,8 +60,7 @@ def test_the_library_does_not_read_the_file(
 ) -> None:
     path = saved(tmp_path, "bpe")
 
-    made = module.Tokenizer
-    monkeypatch.setattr(module, "Tokenizer", lambda model: made(model))  # and no way to read
+    monkeypatch.setattr(module, "Tokenizer", lambda model: Tokenizer(model))  # and no way to read
     Vocabulary.load(path, side("bpe"))
 
 
@@ -117,7 +118,7 @@ def test_other_versions_may_leave_out_what_is_null(tmp_path: Path) -> None:
     refused(path, "bpe", "its new is not that of the settings in config.yaml")
 
 
-def vocab(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], object]:
+def vocab(change: Callable[[Any], object]) -> Callable[[dict[str, Any]], object]:
     return lambda tree: change(tree["model"]["vocab"])
 
 

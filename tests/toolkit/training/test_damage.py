@@ -63,10 +63,10 @@ def flip(path: Path, at: float = 0.7) -> None:
     path.write_bytes(content)
 
 
-DAMAGE: dict[str, Callable[[Path], None]] = {
+DAMAGE: dict[str, Callable[[Path], object]] = {
     "gone": Path.unlink,
-    "empty": lambda path: path.write_bytes(b"") and None,
-    "garbage": lambda path: path.write_bytes(b"\xffgarbage\n" * 9) and None,
+    "empty": lambda path: path.write_bytes(b""),
+    "garbage": lambda path: path.write_bytes(b"\xffgarbage\n" * 9),
     "bit": flip,
 }
 PUBLISHED = ("config.yaml", "source.json", "target.json", "model.safetensors", "metrics.csv")

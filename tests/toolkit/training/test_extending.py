@@ -14,7 +14,7 @@ from training_runs import assert_same_run, last, rows, small, whole_run
 
 from luong.toolkit.config import Config
 from luong.toolkit.errors import ToolkitError
-from luong.toolkit.training import loop
+from luong.toolkit.training import loop, run_folder
 
 CONSTANT = {"schedule": "constant", "updates": 20}
 
@@ -72,7 +72,7 @@ def test_killed_between_the_old_settings_and_the_new(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop.run_folder, "publish", killed)  # a checkpoint knows the new ones already
+        patch.setattr(run_folder, "publish", killed)  # a checkpoint knows the new ones already
         with pytest.raises(KeyboardInterrupt):
             loop.train(long, out)
     assert "updates: 20" in (out / "config.yaml").read_text()

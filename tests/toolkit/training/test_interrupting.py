@@ -164,7 +164,7 @@ def test_killed_at_twenty_random_moments(tmp_path: Path) -> None:
         process.communicate(timeout=300)
     share = (time.monotonic() - began) / 20
     rng = random.Random(7)
-    reached = []
+    reached: list[str] = []
     while len(reached) < 20 or len(set(reached)) <= 10:  # not all in one place
         assert len(reached) < 30
         with start(*arguments, tmp_path / "run") as process:

@@ -162,7 +162,10 @@ def test_an_update_follows_its_formula(tmp_path: Path) -> None:
         loss = loss - log_probs[range(len(one.target)), one.target].sum()
         symbols += len(one.target)
     (loss / symbols).backward()
-    expected = {name: p.data - 0.5 * p.grad for name, p in model.named_parameters()}
+    expected = {}
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None
+        expected[name] = parameter.data - 0.5 * parameter.grad
     for name, value in weights(config, tmp_path / "run").items():
         torch.testing.assert_close(value, expected[name], atol=1e-6, rtol=1e-5)
     row = rows(tmp_path / "run")[0]
@@ -181,7 +184,7 @@ def test_a_long_gradient_is_cut(tmp_path: Path) -> None:
 
 
 def test_every_update_draws_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = []
+    drawn: list[float] = []
 
     def randomize(*arguments: object) -> None:
         kept(*arguments)

@@ -22,9 +22,10 @@ from luong.toolkit.errors import ToolkitError, UsageError
 from luong.toolkit.text import encoded
 from luong.toolkit.text.batches import Example
 from luong.toolkit.text.corpus import Pair
+from luong.toolkit.text.encoded import Examples
 from luong.toolkit.text.vocabulary import Vocabulary
 from luong.toolkit.training import preparing
-from luong.toolkit.training.preparing import Examples, Prepared, prepare
+from luong.toolkit.training.preparing import Prepared, prepare
 from luong.toolkit.training.progress import Journal
 
 SYMBOLS = pa.list_(pa.int32())
@@ -327,10 +328,10 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(
     data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def encode(*arguments: object) -> None:
-        whole(*arguments)  # type: ignore[arg-type]
+        whole(*arguments)
         write(Path(data.train), PAIRS[:50])
 
-    whole = preparing.write
+    whole = encoded.write
     monkeypatch.setattr(preparing, "write", encode)
     with pytest.raises(ToolkitError, match=r"train\.tsv: changed while it was read"):
         run(data, tmp_path / "run")
@@ -420,7 +421,7 @@ def test_a_disk_that_is_full_is_said(data: Data, tmp_path: Path) -> None:
 )
 def test_settings_that_make_no_sense(setting: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=f"^{message}"):
-        Data("train", "dev", **setting)  # type: ignore[arg-type]
+        Data("train", "dev", **setting)
 
 
 MANY = 5_000_000

@@ -12,6 +12,7 @@ import pytest
 from training_runs import COMMAND, ENVIRONMENT, assert_same_run, recipe, small, whole_run
 
 from luong.toolkit.config import Training
+from luong.toolkit.errors import ToolkitError
 from luong.toolkit.training import loop, progress
 from luong.toolkit.training.checkpoints import TrainingState
 from luong.toolkit.training.loop import ending
@@ -60,7 +61,7 @@ def test_an_error_is_in_the_log(tmp_path: Path) -> None:
     loop.train(config, out, seconds=0)
     lines = Path(config.data.train).read_text().splitlines(keepends=True)
     Path(config.data.train).write_text("".join(lines[:-1]))
-    with pytest.raises(loop.ToolkitError):
+    with pytest.raises(ToolkitError):
         loop.train(config, out)
     assert "the training data, or how they are read, have" in (out / "log.txt").read_text()
 
