@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
-from luong.seq2seq import Seq2Seq
+from luong.seq2seq import Seq2Seq, Settings, build
 from luong.seq2seq.model import END, PAD, START
 from timing import describe, machine, say, seconds, version
 
@@ -109,7 +109,7 @@ class Trainer:
 
 def ours(chunks: Sequence[Sequence[Pair]], symbols: int, **shape: Any) -> Trainer:
     torch.manual_seed(0)
-    model = Seq2Seq(symbols, symbols, dropout=0.1, **shape)
+    model = build(Settings(dropout=0.1, **shape), symbols, symbols)
 
     def loss(batch: Batch) -> Tensor:
         logits = model(batch.source, batch.lengths, batch.previous)

@@ -10,7 +10,7 @@ from torch.export import Dim
 
 import luong
 import windows
-from luong.seq2seq import Seq2Seq
+from luong.seq2seq import Settings, build
 from operators import (
     CASES,
     DENSE,
@@ -352,7 +352,7 @@ def test_onnx(what, score, name, tmp_path):
     ids=["default", "other"],
 )
 def test_a_whole_model_exports_for_sources_and_targets_of_any_length(shape):
-    model = Seq2Seq(11, 12, embedding_size=8, hidden_size=8, **shape).eval()
+    model = build(Settings(embedding_size=8, hidden_size=8, **shape), 11, 12).eval()
 
     def inputs(batch, m, n):
         source, previous = torch.randint(4, 11, (batch, m)), torch.randint(4, 12, (batch, n))

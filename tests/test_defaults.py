@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import luong
-from luong.seq2seq import Seq2Seq
+from luong.seq2seq import Settings, build
 from operators import CASES, DENSE, MODULES, assert_all_near, options
 
 cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -96,7 +96,7 @@ def test_another_default_changes_no_reference(case, default):
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_another_default_changes_no_model(cell, default):
     torch.manual_seed(0)
-    model = Seq2Seq(9, 8, embedding_size=5, hidden_size=6, dropout=0.2, cell=cell)
+    model = build(Settings(5, 6, dropout=0.2, cell=cell), 9, 8)
     source, lengths = torch.randint(4, 9, (3, 6)), torch.tensor([5, 2, 4])
     previous = torch.randint(4, 8, (3, 4))
 

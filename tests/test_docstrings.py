@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import luong
+from luong import seq2seq
 
 
 def public() -> Iterator[tuple[str, Any]]:
@@ -25,6 +26,8 @@ def public() -> Iterator[tuple[str, Any]]:
                     yield f"{value.__name__}.{inner}", function
         else:
             yield f"luong.{name}", value
+    for name in ("Bridge", "Decoder", "Encoder", "Seq2Seq", "Settings", "build"):
+        yield f"luong.seq2seq.{name}", getattr(seq2seq, name)
 
 
 PUBLIC = dict(public())

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from luong._memory import Memory
-from luong.seq2seq import Seq2Seq, greedy
+from luong.seq2seq import Seq2Seq, Settings, build, greedy
 from luong.seq2seq.model import END, PAD, START, UNKNOWN, DecoderState, Predicted
 from luong.seq2seq.search import Decoding, Hypothesis, Sampling, decode
 
@@ -33,9 +33,8 @@ WORDS = (UNKNOWN, 4, 5, 6)  # all that an output may hold
 
 def make(seed: int = 0, targets: int = TARGETS) -> Seq2Seq:
     torch.manual_seed(seed)
-    model = Seq2Seq(
-        11, targets, embedding_size=5, hidden_size=6, **KINDS[seed % len(KINDS)]
-    ).double()
+    shape = Settings(embedding_size=5, hidden_size=6, **KINDS[seed % len(KINDS)])
+    model = build(shape, 11, targets).double()
     for parameter in model.parameters():  # large weights: every part matters
         torch.nn.init.uniform_(parameter, -1.5, 1.5)
     return model.eval()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from dataclasses import FrozenInstanceError
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from formulas import Formulas
-from luong.seq2seq import Seq2Seq
+from luong.seq2seq import Seq2Seq, Settings, build
 from luong.seq2seq.dropout import Dropout
 from luong.seq2seq.model import END, PAD, START
 from luong.seq2seq.recurrent import Stack, read
@@ -34,7 +35,7 @@ EXACT = {"rtol": 1e-12, "atol": 1e-12}
 def make(score: str = "general", seed: int = 0, **shape: Any) -> Seq2Seq:
     torch.manual_seed(seed)
     sizes = {"embedding_size": 5, "hidden_size": 6, "location_length": 4, "dropout": 0.5} | shape
-    model = Seq2Seq(11, 13, score=score, **sizes).double()
+    model = build(Settings(score=score, **sizes), 11, 13).double()
     for parameter in model.parameters():  # large weights: every part matters
         torch.nn.init.uniform_(parameter, -1, 1)
     return model.eval()
@@ -276,7 +277,7 @@ def test_autocast(dtype: torch.dtype, cell: str, feeding: bool) -> None:
     for reader, score in itertools.product(READERS, SCORES):
         torch.manual_seed(0)
         sizes = {"embedding_size": 16, "hidden_size": 16, "cell": cell, "dropout": 0.0}
-        model = Seq2Seq(11, 13, score=score, input_feeding=feeding, **sizes, **reader)
+        model = build(Settings(score=score, input_feeding=feeding, **sizes, **reader), 11, 13)
         with torch.autocast("cpu", dtype):
             logits = model(symbols, lengths, previous)
         torch.testing.assert_close(
@@ -320,7 +321,7 @@ def test_neighbours_are_dropped_independently() -> None:
 
 
 def test_uniform_start() -> None:
-    model = Seq2Seq(11, 13, embedding_size=64, hidden_size=64, learned_scale=True, init_range=0.1)
+    model = build(Settings(64, 64, learned_scale=True, init_range=0.1), 11, 13)
     for name, parameter in model.named_parameters():
         if name.endswith("gain"):
             assert parameter == 1
@@ -331,10 +332,7 @@ def test_uniform_start() -> None:
 
 
 def test_tied_embeddings_are_one_parameter() -> None:
-    model, tied = (
-        Seq2Seq(11, 13, embedding_size=8, hidden_size=8, tied_embeddings=tied)
-        for tied in (False, True)
-    )
+    model, tied = (build(Settings(8, 8, tied_embeddings=tied), 11, 13) for tied in (False, True))
     fewer = set(model.state_dict()) - set(tied.state_dict())
     assert fewer == {"decoder.output.weight"}
     assert not set(tied.state_dict()) - set(model.state_dict())
@@ -345,6 +343,18 @@ def test_one_direction_of_the_right_size_needs_no_bridge() -> None:
     shapes = [tuple(x.shape) for x in make(encoder_layers=2, decoder_layers=3).bridge.parameters()]
     assert shapes == [(6, 6), (6,)] * 4  # h and c of two layers
     assert not list(make(bridge=False).bridge.parameters())
+
+
+def test_settings_cannot_change() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Settings().score = "dot"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("field", ["cell", "score", "window"])
+def test_every_name_of_a_setting_is_a_model(field: str) -> None:
+    names = get_args(get_type_hints(Settings)[field])
+    models = [build(Settings(4, 6, half_width=2, **{field: name}), 5, 5) for name in names]
+    assert len({(str(model), model.attends) for model in models}) == len(names) > 1
 
 
 @pytest.mark.parametrize(
@@ -365,4 +375,4 @@ def test_one_direction_of_the_right_size_needs_no_bridge() -> None:
 )
 def test_shapes_that_cannot_be_are_refused(shape: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Seq2Seq(5, 5, **shape)
+        build(Settings(**shape), 5, 5)

@@ -220,7 +220,7 @@ def test_sizes_have_limits(size: int) -> None:
     for name in ("embedding_size", "hidden_size", "encoder_size", "location_length"):
         message = f"model.{name}: expected at most 65,536, got {size}"
         with pytest.raises(UsageError, match=message):
-            Model(**{name: size})
+            Config(Data("", ""), Model(**{name: size}))
     for name in ("updates", "batch_size", "accumulate", "validate_every", "keep", "warmup"):
         message = f"training.{name}: expected at most 4,294,967,296, got {size}"
         with pytest.raises(UsageError, match=message):

@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from luong.seq2seq import Seq2Seq
-from luong.toolkit.config import RECIPES, Config, Model
+from luong.toolkit.config import RECIPES, Config, Data, Model
 from luong.toolkit.errors import UsageError
 from luong.toolkit.inference.translator import build_model
 
@@ -93,4 +93,4 @@ def test_the_paper_is_as_it_says(tmp_path: Path) -> None:
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Model(**settings)
+        Config(Data("", ""), Model(**settings))

@@ -1,9 +1,14 @@
+from .building import build as build
+from .decoder import Decoder as Decoder
 from .decoding import Decoding as Decoding
 from .decoding import Sampling as Sampling
+from .encoder import Bridge as Bridge
+from .encoder import Encoder as Encoder
 from .model import Seq2Seq as Seq2Seq
 from .search import Hypothesis as Hypothesis
 from .search import decode as decode
 from .search import greedy as greedy
+from .settings import Settings as Settings
 from .symbols import END as END
 from .symbols import PAD as PAD
 from .symbols import START as START

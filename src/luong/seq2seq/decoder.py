@@ -56,6 +56,31 @@ class Decoder(nn.Module):
     With `input_feeding` h~ is joined to the next input (section 3.3); that of step 0 is zero. With
     `tied_embeddings` the output matrix W_s is that of the embeddings. Dropout is on the inputs of
     every layer, on the query and on the h~ that predicts, not in time: the h~ that is fed has none.
+
+    Args:
+        hidden_size: size of a state h, which is the query, and of h~.
+        memory_size: size of an encoder state, which is key and value.
+        embedding: of the target symbols.
+        attention: of any score, in any window.
+        cell: "lstm" or "gru".
+        layers: number of layers.
+        input_feeding: whether h~ is joined to the next input.
+        tied_embeddings: whether W_s is the matrix of the embeddings.
+        dropout: probability of dropout.
+
+    Raises:
+        ValueError: for another cell, and for tied embeddings of another size than `hidden_size`.
+
+    Example:
+        >>> from luong.seq2seq import START, Decoder
+        >>> attention = luong.Attention(luong.General(query_size=16, key_size=8))
+        >>> embedding = torch.nn.Embedding(40, 8)
+        >>> shape = dict(cell="gru", layers=1, input_feeding=False, tied_embeddings=False)
+        >>> decoder = Decoder(16, 8, embedding=embedding, attention=attention, dropout=0.0, **shape)
+        >>> memory = attention.prepare(torch.randn(2, 7, 8))
+        >>> state = decoder.first((torch.zeros(1, 2, 16),))
+        >>> decoder(torch.tensor([[START, 7, 8], [START, 9, 9]]), state, memory).logits.shape
+        torch.Size([2, 3, 40])
     """
 
     def __init__(

@@ -17,6 +17,28 @@ class Encoder(nn.Module):
     With `bidirectional`, each direction has half of `hidden_size`. With `reverse`, the symbols are
     read from the last to the first, then END (Sutskever et al. 2014); states come in source order
     all the same. Dropout is on the inputs of every layer, not in time (Zaremba et al. 2014).
+
+    Args:
+        symbols: size of the source vocabulary.
+        embedding_size: size of an embedded symbol.
+        hidden_size: size of a state, both directions together.
+        cell: "lstm" or "gru".
+        layers: number of layers.
+        bidirectional: whether to read in both directions.
+        reverse: whether to read the last symbol first.
+        dropout: probability of dropout.
+
+    Raises:
+        ValueError: for another cell, and for an odd `hidden_size` in two directions.
+
+    Example:
+        >>> from luong.seq2seq import END, Encoder
+        >>> shape = dict(cell="gru", layers=2, bidirectional=True, reverse=False, dropout=0.0)
+        >>> encoder = Encoder(30, 8, 16, **shape)
+        >>> source, lengths = torch.tensor([[4, 5, END], [6, END, 0]]), torch.tensor([2, 1])
+        >>> states, last = encoder(source, lengths)
+        >>> states.shape, [[x.shape for x in layer] for layer in last]
+        (torch.Size([2, 3, 16]), [[torch.Size([2, 16])], [torch.Size([2, 16])]])
     """
 
     def __init__(
@@ -70,6 +92,20 @@ class Bridge(nn.Module):
     go through a map of their layer (`learned`): tanh(W h + b), and W c + b of LSTM cells. The
     lowest `more` layers of the decoder have no counterpart and start from zeros; the remaining
     layers of the encoder are not used.
+
+    Args:
+        encoder_size: size of an encoder state.
+        hidden_size: size of a decoder state.
+        cell: "lstm" or "gru", on both sides.
+        layers: number of layers that are matched; with 0 the decoder starts from zeros.
+        more: number of layers that the decoder has beyond those.
+        learned: whether states go through a map; needed where the sizes differ.
+
+    Example:
+        >>> from luong.seq2seq import Bridge
+        >>> bridge = Bridge(8, 16, cell="lstm", layers=1, more=1, learned=True)
+        >>> [x.shape for x in bridge([(torch.zeros(2, 8), torch.zeros(2, 8))])]
+        [torch.Size([2, 2, 16]), torch.Size([2, 2, 16])]
     """
 
     def __init__(

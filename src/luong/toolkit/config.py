@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import yaml
 
+from luong.seq2seq.settings import Settings
 from luong.toolkit import files
 from luong.toolkit.errors import ToolkitError, UsageError
 from luong.toolkit.plain import Scalar, parse_yaml
@@ -24,6 +25,7 @@ _BEGIN, _END = "# all settings of a run, down to the last line", "# the last lin
 _MOST = 1 << 16  # bytes of a file of settings
 _SHAPE = ("model.", "data.source.", "data.target.")
 RECIPES = Path(__file__).parent / "recipes"
+Model = Settings  # the section `model`; `Config` checks its ranges
 
 
 @dataclass
@@ -93,94 +95,6 @@ class Data:
             require(f"data.{name}.min_frequency", rarest, "at least 1", rarest >= 1)
             fits = rarest == 1 or side.level != "unigram"
             require(f"data.{name}.min_frequency", rarest, "1 where level is unigram", fits)
-
-
-@dataclass
-class Model:
-    """The shape of the model (Luong et al. 2015, sections 2 and 3).
-
-    Args:
-        embedding_size: size of the embedding of a symbol.
-        hidden_size: size of a decoder state.
-        encoder_size: size of an encoder state, both directions together; null is hidden_size.
-        encoder_layers: layers of the encoder, from 1 to 4.
-        decoder_layers: layers of the decoder, from 1 to 4.
-        cell: the recurrent cell of encoder and decoder.
-        bidirectional: whether the encoder reads in both directions, each with half of encoder_size.
-        reverse_source: whether the encoder reads the last symbol first.
-        bridge: whether the decoder starts from the encoder's last states; otherwise it starts from
-            zeros, and knows the source only by attention.
-        attend_end: whether the decoder may attend to the end of the source.
-        score: the score function of attention; none: a model without attention, for comparison.
-        learned_scale: whether the score is multiplied by a learned factor, initially 1.
-        location_length: for score location: number of source positions that can be attended to.
-        window: the part of the source that is attended to; local_m moves on with the target,
-            local_p predicts its centre.
-        half_width: for local windows: number of positions on each side of the centre.
-        input_feeding: whether the attentional state is joined to the next input.
-        tied_embeddings: whether the output matrix is that of the target embeddings.
-        dropout: probability of dropout, on the inputs of all layers, on queries and on attentional
-            states.
-        init_range: weights start uniform in plus or minus this (0.1 in the paper); null: as PyTorch
-            starts its layers.
-    """
-
-    embedding_size: int = 128
-    hidden_size: int = 256
-    encoder_size: int | None = None
-    encoder_layers: int = 1
-    decoder_layers: int = 1
-    cell: Literal["lstm", "gru"] = "lstm"
-    bidirectional: bool = True
-    reverse_source: bool = False
-    bridge: bool = True
-    attend_end: bool = False
-    score: Literal["none", "dot", "scaled_dot", "general", "concat", "location"] = "general"
-    learned_scale: bool = False
-    location_length: int = 100
-    window: Literal["global", "local_m", "local_p"] = "global"
-    half_width: int | None = None
-    input_feeding: bool = False
-    tied_embeddings: bool = False
-    dropout: float = 0.1
-    init_range: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in _SIZES:
-            self._require(name, "at least 1", getattr(self, name) >= 1)
-        for name in (*_SIZES, "encoder_size", "half_width"):
-            value = getattr(self, name)
-            self._require(name, f"at most {_SIZE:,}", value is None or value <= _SIZE)
-        for name in ("encoder_layers", "decoder_layers"):
-            self._require(name, "from 1 to 4", 1 <= getattr(self, name) <= 4)
-        self._require("dropout", "from 0 to below 1", 0 <= self.dropout < 1)
-        positive = self.init_range is None or 0 < self.init_range < math.inf
-        self._require("init_range", "null, or above 0 and finite", positive)
-        self._require_fitting_sizes()
-        width = self.half_width
-        fits = self.score != "none" or self.window == "global"
-        self._require("window", "global, with model.score none", fits)
-        if self.window == "global":
-            self._require("half_width", "null, with model.window global", width is None)
-        else:
-            fits = width is not None and width >= 1
-            self._require("half_width", f"at least 1, with model.window {self.window}", fits)
-
-    def _require_fitting_sizes(self) -> None:
-        name = "hidden_size" if self.encoder_size is None else "encoder_size"
-        size = getattr(self, name)
-        self._require(name, "at least 1", size >= 1)
-        even = not self.bidirectional or size % 2 == 0
-        self._require(name, "an even number, with model.bidirectional true", even)
-        if self.score in ("none", "dot", "scaled_dot"):
-            expected = f"{self.hidden_size}, the hidden_size, with model.score {self.score}"
-            self._require(name, expected, size == self.hidden_size)
-        if self.tied_embeddings:
-            expected = f"{self.hidden_size}, the hidden_size, with model.tied_embeddings true"
-            self._require("embedding_size", expected, self.embedding_size == self.hidden_size)
-
-    def _require(self, name: str, expected: str, holds: bool) -> None:
-        require(f"model.{name}", getattr(self, name), expected, holds)
 
 
 @dataclass
@@ -282,6 +196,7 @@ class Config:
     training: Training = field(default_factory=Training)
 
     def __post_init__(self) -> None:
+        _check_model(self.model)
         metric, level = self.training.metric, self.data.target.level
         expected = "per, wer, exact or loss where data.target.level is characters"
         fits = metric != "bleu" or level != "characters"  # BLEU counts n-grams of words
@@ -365,6 +280,47 @@ def require_small(section: str, settings: Data | Side | Training) -> None:
     for name, value in vars(settings).items():
         if isinstance(value, int):
             require(f"{section}.{name}", value, f"at most {_COUNT:,}", value <= _COUNT)
+
+
+def _check_model(model: Model) -> None:
+    """Refuse sizes that no model needs, and settings that do not go together."""
+
+    def check(name: str, expected: str, holds: bool) -> None:
+        require(f"model.{name}", getattr(model, name), expected, holds)
+
+    for name in _SIZES:
+        check(name, "at least 1", getattr(model, name) >= 1)
+    for name in (*_SIZES, "encoder_size", "half_width"):
+        value = getattr(model, name)
+        check(name, f"at most {_SIZE:,}", value is None or value <= _SIZE)
+    for name in ("encoder_layers", "decoder_layers"):
+        check(name, "from 1 to 4", 1 <= getattr(model, name) <= 4)
+    check("dropout", "from 0 to below 1", 0 <= model.dropout < 1)
+    positive = model.init_range is None or 0 < model.init_range < math.inf
+    check("init_range", "null, or above 0 and finite", positive)
+    _check_fitting_sizes(model, check)
+    width = model.half_width
+    fits = model.score != "none" or model.window == "global"
+    check("window", "global, with model.score none", fits)
+    if model.window == "global":
+        check("half_width", "null, with model.window global", width is None)
+    else:
+        fits = width is not None and width >= 1
+        check("half_width", f"at least 1, with model.window {model.window}", fits)
+
+
+def _check_fitting_sizes(model: Model, check: Callable[[str, str, bool], None]) -> None:
+    name = "hidden_size" if model.encoder_size is None else "encoder_size"
+    size = model.memory_size
+    check(name, "at least 1", size >= 1)
+    even = not model.bidirectional or size % 2 == 0
+    check(name, "an even number, with model.bidirectional true", even)
+    if model.score in ("none", "dot", "scaled_dot"):
+        expected = f"{model.hidden_size}, the hidden_size, with model.score {model.score}"
+        check(name, expected, size == model.hidden_size)
+    if model.tied_embeddings:
+        expected = f"{model.hidden_size}, the hidden_size, with model.tied_embeddings true"
+        check("embedding_size", expected, model.embedding_size == model.hidden_size)
 
 
 def shown(value: object) -> str:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_runs import Run, spell
 
-from luong.seq2seq import Seq2Seq
+from luong.seq2seq import Settings, build
 from luong.seq2seq.model import START, UNKNOWN
 from luong.toolkit.config import Side
 from luong.toolkit.errors import ToolkitError, UsageError
@@ -239,7 +239,7 @@ def random_translator(seed: int) -> Translator:
     source, target = (
         Vocabulary.build(Side("words"), [line]) for line in ("the cat sat", "le chat")
     )
-    model = Seq2Seq(len(source), len(target), embedding_size=6, hidden_size=8).eval()
+    model = build(Settings(6, 8), len(source), len(target)).eval()
     for parameter in model.parameters():
         torch.nn.init.uniform_(parameter, -1, 1)
     return Translator(model, source, target)

@@ -11,7 +11,7 @@ import pytest
 SCRIPT = """
 import multiprocessing, os, signal
 import torch
-from luong.seq2seq import Seq2Seq
+from luong.seq2seq import Settings, build
 from luong.toolkit.config import Side
 from luong.toolkit.inference.translator import Translator
 from luong.toolkit.text.vocabulary import Vocabulary
@@ -20,8 +20,8 @@ torch.set_num_threads(2)
 torch.manual_seed(0)
 LINES = ["abc", "cab bca", "a", "bb"] * 16
 vocabulary = Vocabulary.build(Side("characters"), LINES)
-shape = dict(embedding_size=64, hidden_size=256, score="concat")
-model = Seq2Seq(len(vocabulary), len(vocabulary), **shape).eval()
+shape = Settings(embedding_size=64, hidden_size=256, score="concat")
+model = build(shape, len(vocabulary), len(vocabulary)).eval()
 translator = Translator(model, vocabulary, vocabulary)
 
 def answers(lines=LINES):

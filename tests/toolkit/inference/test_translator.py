@@ -17,7 +17,7 @@ from torch import Tensor
 from training_runs import spell
 
 import luong
-from luong.seq2seq import Seq2Seq
+from luong.seq2seq import Settings, build
 from luong.seq2seq.model import UNKNOWN
 from luong.seq2seq.search import Decoding, Sampling
 from luong.toolkit.config import Side
@@ -177,7 +177,7 @@ def unknowing(seed: int = 0, level: Literal["words", "bpe"] = "words", **shape: 
     torch.manual_seed(seed)
     source = Vocabulary.build(Side(level, lowercase=True), ["the cat sat"])
     target = Vocabulary.build(Side("words"), ["le chat"])
-    model = Seq2Seq(len(source), len(target), embedding_size=6, hidden_size=8, **shape).eval()
+    model = build(Settings(6, 8, **shape), len(source), len(target)).eval()
     for parameter in model.parameters():
         torch.nn.init.uniform_(parameter, -2, 2)
     model.decoder.output.weight.data[UNKNOWN] += 0.5

@@ -429,7 +429,7 @@ STEPS = """
 import json, random, resource, sys, time
 from pathlib import Path
 from rich.console import Console
-from luong.seq2seq import Seq2Seq
+from luong.seq2seq import Settings, build
 from luong.toolkit.text import batches
 from luong.toolkit.config import Data
 from luong.toolkit.training.progress import Journal
@@ -441,7 +441,7 @@ prepared = prepare(data, out, Journal(Console(stderr=True)))
 done = time.monotonic()
 again = prepare(data, out, Journal(Console(stderr=True)))
 found = time.monotonic()
-model = Seq2Seq(len(again.source), len(again.target), embedding_size=16, hidden_size=16)
+model = build(Settings(16, 16), len(again.source), len(again.target))
 rng, shortest = random.Random(1), again.train.lengths[:, 0].argsort()
 for order in (rng.sample(range(len(again.train)), 128), shortest[:128], shortest[-128:]):
     batch = batches.collate(again.train.take(order))

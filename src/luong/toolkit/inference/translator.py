@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple, overload
 
 import torch
 from torch import Tensor
 
-from luong.seq2seq import Seq2Seq
+from luong.seq2seq import Seq2Seq, build
 from luong.seq2seq.model import UNKNOWN
 from luong.seq2seq.search import Decoding, decode
 from luong.toolkit.choices import BATCH_SIZE, SOURCE_LENGTH, Lines, Step
@@ -395,4 +394,4 @@ def shape(model: Seq2Seq) -> str:
 
 def build_model(config: Config, source: Sized, target: Sized) -> Seq2Seq:
     """Return the model of a config for two vocabularies, with fresh weights."""
-    return Seq2Seq(len(source), len(target), **asdict(config.model))
+    return build(config.model, len(source), len(target))
