@@ -29,6 +29,7 @@ from typing import Any
 import torch
 
 import luong
+from luong.seq2seq import Decoding
 from luong.toolkit.inference.translator import Translator
 from luong.toolkit.text import corpus
 from peers import PYTHON, ROOT
@@ -53,8 +54,8 @@ def rates(
     """Words a second, from lines to lines, and the share that is right."""
     rows = []
     for beam in BEAMS:
-        found = translator.translate(words, beam=beam)
-        call = partial(translator.translate, words, beam=beam)
+        found = translator.translate(words, Decoding(beam=beam))
+        call = partial(translator.translate, words, Decoding(beam=beam))
         times = [seconds(call) for _ in range(rounds)]
         share = sum(f.text in right[word] for f, word in zip(found, words, strict=True))
         speed = len(words) / statistics.median(times)
@@ -67,7 +68,9 @@ def lines(translator: Translator, words: Sequence[str]) -> dict[str, float]:
     some = words[:: max(1, len(words) // 200)]
     return {
         str(beam): 1e3
-        * statistics.median(seconds(partial(translator.translate, [w], beam=beam)) for w in some)
+        * statistics.median(
+            seconds(partial(translator.translate, [w], Decoding(beam=beam))) for w in some
+        )
         for beam in BEAMS
     }
 

@@ -26,7 +26,16 @@ def public() -> Iterator[tuple[str, Any]]:
                     yield f"{value.__name__}.{inner}", function
         else:
             yield f"luong.{name}", value
-    for name in ("Bridge", "Decoder", "Encoder", "Seq2Seq", "Settings", "build"):
+    for name in (
+        "Bridge",
+        "Decoder",
+        "Decoding",
+        "Encoder",
+        "Sampling",
+        "Seq2Seq",
+        "Settings",
+        "build",
+    ):
         yield f"luong.seq2seq.{name}", getattr(seq2seq, name)
 
 

@@ -1,5 +1,6 @@
 from . import columns as columns
 from . import reference as reference
+from . import seq2seq as seq2seq
 from ._attention import attention as attention
 from ._formulas import additive_score as additive_score
 from ._formulas import concat_score as concat_score

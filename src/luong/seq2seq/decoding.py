@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
-from typing import Any
 
 _CELLS = 1 << 27  # attention weights that the search of a sentence may keep: half a gigabyte
 
@@ -74,11 +73,26 @@ RANGES = {
 class Sampling:
     """Draw outputs instead of searching for the best.
 
-    Every step draws from softmax(log p / temperature) over the `top_k` most probable symbols (0:
-    all), and of these the fewest that hold a share `top_p` of the probability (Holtzman et al.,
-    2020). The draws of a sentence depend only on `seed` and on the number of the sentence.
+    Every step draws from softmax(log p / temperature) over the `top_k` most probable symbols, and
+    of these from the fewest that together hold the share `top_p` of the probability.
 
-    Raises ValueError for a number outside its range in `RANGES`.
+    Args:
+        temperature: below 1, probable symbols are drawn more often.
+        top_k: the number of symbols; 0: all.
+        top_p: the share of the probability, above 0 and up to 1.
+        seed: the draws of a sentence depend only on it and on the number of the sentence.
+
+    Raises:
+        ValueError: for a number outside its range in `RANGES`.
+
+    Example:
+        >>> from luong.seq2seq import Sampling
+        >>> Sampling(top_p=1.5)
+        Traceback (most recent call last):
+        ValueError: top_p: expected above 0, up to 1, got 1.5
+
+    Source:
+        Holtzman et al. (2020), "The Curious Case of Neural Text Degeneration", for `top_p`.
     """
 
     temperature: float = 1.0
@@ -92,21 +106,37 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Decoding:
-    """The settings of a search.
+    """The way to find the outputs of a sentence: greedy search, beam search, or sampling.
 
-    beam: open hypotheses of a sentence. 1 is greedy search.
-    n_best: outputs of a sentence, best first: at most `beam`, or the number of samples.
-    length_penalty: α. Outputs are ranked by log-probability / nᵅ, where n counts the symbols and
-        END; 0, the paper's, ranks by probability. It changes ranks, never scores.
-    min_ratio, min_extra: a source of length m gives at least min_ratio · m + min_extra symbols.
-    max_ratio, max_extra: an output that has not ended after max_ratio · m + max_extra steps is cut;
-        or sooner, where more would not fit into memory: see `limit`.
-    no_repeat_ngram: if N is above 0, no N symbols in a row occur twice in an output. Where that
-        leaves no symbol, the output ends, even if it has fewer symbols than asked for.
-    sampling: draw outputs, instead of searching for the best.
+    `decode` takes it, and every method of a `Translator` that finds outputs.
 
-    Raises ValueError for a number outside its range in `RANGES`, and for settings that contradict
-    each other.
+    Args:
+        beam: open hypotheses of a sentence. 1 is greedy search.
+        n_best: outputs of a sentence, best first: at most `beam`, or the number of samples.
+        length_penalty: α. Outputs are ranked by log-probability / nᵅ, where n counts the symbols
+            and END; 0, the paper's, ranks by probability. It changes ranks, never scores.
+        min_ratio: a source of length m gives at least min_ratio · m + min_extra symbols.
+        min_extra: see `min_ratio`.
+        max_ratio: an output that has not ended after max_ratio · m + max_extra symbols is cut; or
+            sooner, where more would not fit into memory: see `limit`.
+        max_extra: see `max_ratio`.
+        no_repeat_ngram: if N is above 0, no N symbols in a row occur twice in an output. Where that
+            leaves no symbol, the output ends, even if it has fewer symbols than asked for.
+        sampling: draw outputs, instead of searching for the best.
+
+    Raises:
+        ValueError: for a number outside its range in `RANGES`, and for settings that contradict
+            each other.
+
+    Example:
+        >>> from luong.seq2seq import Decoding, Sampling
+        >>> Decoding(beam=5, n_best=3).width
+        5
+        >>> Decoding(n_best=3, sampling=Sampling(temperature=0.7)).width
+        3
+        >>> Decoding(beam=2, n_best=3)
+        Traceback (most recent call last):
+        ValueError: n_best: expected at most the beam, 2, got 3
     """
 
     beam: int = 1
@@ -127,53 +157,6 @@ class Decoding:
             raise ValueError(f"n_best: expected at most the beam, {self.beam}, got {self.n_best}")
         if not (self.max_ratio or self.max_extra):
             raise ValueError("max_extra: expected at least 1 where max_ratio is 0, got 0")
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        beam: int | None = None,
-        n_best: int | None = None,
-        length_penalty: float = 0.0,
-        min_ratio: float = 0.0,
-        min_extra: int = 0,
-        max_ratio: float = 2.0,
-        max_extra: int = 10,
-        no_repeat_ngram: int = 0,
-        sample: bool = False,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-    ) -> Decoding:
-        """Return settings from the options of a command, or of `Translator.translate`.
-
-        The beam is at least `n_best`, unless outputs are drawn. Options of sampling are refused
-        where `sample` is not set.
-        """
-        options: dict[str, Any] = {
-            "temperature": temperature,
-            "top_k": top_k,
-            "top_p": top_p,
-            "seed": seed,
-        }
-        given = {name: value for name, value in options.items() if value is not None}
-        if given and not sample:
-            raise ValueError(f"{next(iter(given))}: expected only with sample, which is not given")
-        count = 1 if n_best is None else n_best
-        for name, value in (("beam", 1 if beam is None else beam), ("n_best", count)):
-            RANGES[name].check(name, value)
-        return cls(
-            beam=(beam or 1) if sample else max(beam or 1, count),
-            n_best=count,
-            length_penalty=length_penalty,
-            min_ratio=min_ratio,
-            min_extra=min_extra,
-            max_ratio=max_ratio,
-            max_extra=max_extra,
-            no_repeat_ngram=no_repeat_ngram,
-            sampling=Sampling(**given) if sample else None,
-        )
 
     @property
     def width(self) -> int:

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 def load(folder: str | Path, *others: str | Path, device: str | None = None) -> Translator:
     """Load the trained model of a run, or several models that predict together.
 
+        from luong.seq2seq import Decoding
+
         model = luong.load("runs/g2p-en")
-        best, *others = model.translate(["attention"], beam=5, n_best=3)[0]
+        best = model.translate(["attention"], Decoding(beam=5))[0]
         best.text        # "AH T EH N SH AH N"
         best.tokens      # ["AH", "T", "EH", "N", "SH", "AH", "N"]
         best.score       # its log-probability
@@ -23,8 +25,8 @@ def load(folder: str | Path, *others: str | Path, device: str | None = None) -> 
         best.weights     # all of the attention, (target, source)
         model.score(["attention"], [best.text])[0].score  # the same log-probability
 
-    Without `n_best`, `translate` gives one output a line instead of a list. `model.align` and
-    `model.evaluate` do what the commands of these names do.
+    Without a `Decoding`, search is greedy. `model.search` gives several outputs of each line.
+    `model.align` and `model.evaluate` do what the commands of these names do.
 
     Args:
         folder: the folder of a run, where `luong train` wrote it.

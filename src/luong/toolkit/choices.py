@@ -21,8 +21,8 @@ COLUMNS = Range(1, 1000, whole=True)  # of a sheet of pictures
 COUNT = Range(1, 1_000_000_000, whole=True)  # characters of a side
 SHOWN = Range(0, 1_000_000_000, whole=True)  # bad lines
 
-Step = Literal["predicted", "posterior", "read", "paper"]  # see `aligning`
-STEPS: tuple[Step, ...] = get_args(Step)
+StepName = Literal["predicted", "posterior", "read", "paper"]  # see `alignment`
+STEPS: tuple[StepName, ...] = get_args(StepName)
 
 Lines = Literal["words", "sentences"]  # what a source is
 

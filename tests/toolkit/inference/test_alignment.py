@@ -110,7 +110,7 @@ def test_a_trained_model_finds_the_letters_of_a_sound(translator: Translator) ->
 @pytest.mark.parametrize("step", ["predicted", "read"])
 @pytest.mark.parametrize("threshold", [None, 0.3])
 def test_links_are_those_of_one_pair_at_a_time(
-    untrained: Translator, step: alignment.Step, threshold: float | None
+    untrained: Translator, step: alignment.StepName, threshold: float | None
 ) -> None:
     found = list(alignment.align(untrained, PAIRS, step=step, threshold=threshold, batch_size=7))
     assert len(found) == len(PAIRS)
@@ -128,7 +128,7 @@ def test_links_are_those_of_one_pair_at_a_time(
 
 @pytest.mark.parametrize("step", ["predicted", "posterior"])
 def test_the_order_and_the_company_do_not_matter(
-    untrained: Translator, step: alignment.Step
+    untrained: Translator, step: alignment.StepName
 ) -> None:
     expected = list(alignment.align(untrained, PAIRS, step=step, batch_size=1))
     for size in (7, 64):
@@ -164,7 +164,7 @@ def test_few_weights_at_a_time(untrained: Translator, monkeypatch: pytest.Monkey
     shapes: list[int] = []
 
     def watched(
-        translator: Translator, examples: list[batches.Example], step: alignment.Step
+        translator: Translator, examples: list[batches.Example], step: alignment.StepName
     ) -> Iterator[list[Tensor]]:
         for weights in blocks(translator, examples, step):
             shapes.append(len(weights) * max(map(len, weights)) * weights[-1].shape[1])

@@ -110,7 +110,7 @@ def test_in_float32_company_changes_only_rounding(
 def test_scores_are_those_of_forced_decoding(exact: Translator) -> None:
     translator = exact
     lines = [word for word in WORDS if word]
-    found = translator.translate(lines, beam=5, n_best=5)
+    found = translator.search(lines, Decoding(beam=5, n_best=5))
     for outputs in found:
         assert len({output.text for output in outputs}) == len(outputs)
     pairs = [(line, f) for line, fs in zip(lines, found, strict=True) for f in fs if f.finished]
@@ -123,13 +123,13 @@ def test_scores_are_those_of_forced_decoding(exact: Translator) -> None:
 
 
 def test_what_an_output_is(translator: Translator) -> None:
-    (found,) = translator.translate(["abbc"], beam=3)
+    (found,) = translator.translate(["abbc"], Decoding(beam=3))
     assert found.text == spell("abbc")
     assert found.tokens == found.text.split()
     assert found.source == list("abbc")
     assert found.weights.shape == (len(found.tokens), 4)
     assert found.alignment == [(int(row.argmax()), i) for i, row in enumerate(found.weights)]
-    (several,) = translator.translate(["abbc"], beam=3, n_best=3)
+    (several,) = translator.search(["abbc"], Decoding(beam=3, n_best=3))
     assert several[0].text == found.text
     assert len(several) == 3
 
@@ -138,20 +138,20 @@ def test_what_an_output_is(translator: Translator) -> None:
 def test_a_blank_line_gives_a_blank_one(translator: Translator, line: str) -> None:
     (found,) = translator.translate([line])
     assert (found.text, found.score, found.tokens, found.alignment) == ("", 0.0, [], [])
-    assert translator.translate([line], beam=2, n_best=2)[0][0].text == ""
+    assert translator.search([line], Decoding(beam=2, n_best=2))[0][0].text == ""
 
 
 def test_another_default_device_changes_nothing(model: Path, translator: Translator) -> None:
-    expected = translator.translate(WORDS[:5], beam=3)
+    expected = translator.translate(WORDS[:5], Decoding(beam=3))
     with torch.device("meta"):
-        same(Translator.load(model).translate(WORDS[:5], beam=3), expected)
+        same(Translator.load(model).translate(WORDS[:5], Decoding(beam=3)), expected)
 
 
 def test_threads_may_share_a_model(exact: Translator) -> None:
     translator = exact
-    expected = translator.translate(WORDS, beam=3)
+    expected = translator.translate(WORDS, Decoding(beam=3))
     with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: translator.translate(WORDS, beam=3), range(8)):
+        for found in pool.map(lambda _: translator.translate(WORDS, Decoding(beam=3)), range(8)):
             same(found, expected)
 
 
@@ -226,7 +226,9 @@ def test_an_ensemble_of_one_model_is_that_model(model: Path, exact: Translator) 
     assert len(luong.load(model, str(model)).models) == 2
     both = Translator.load(model, model, dtype=torch.float64)
     for found, expected in zip(
-        both.translate(WORDS, beam=3), exact.translate(WORDS, beam=3), strict=True
+        both.translate(WORDS, Decoding(beam=3)),
+        exact.translate(WORDS, Decoding(beam=3)),
+        strict=True,
     ):
         same([found], [expected])
 
@@ -255,13 +257,25 @@ def test_an_ensemble_of_other_vocabularies_is_refused(
         luong.load(model, tmp_path)
 
 
-def test_the_beam_is_as_wide_as_the_number_of_outputs(translator: Translator) -> None:
-    for beam in (None, 1, 3):
-        found = translator.translate(WORDS, beam=beam, n_best=3)
-        for one, other in zip(found, translator.translate(WORDS, beam=3, n_best=3), strict=True):
-            same(one, other)
-    with pytest.raises(ValueError, match="n_best: expected 1 to 1,000, got 0"):
-        translator.translate(["a"], n_best=0)
+def test_translate_gives_the_best_output_that_search_finds(exact: Translator) -> None:
+    for decoding in (Decoding(beam=3), Decoding(sampling=Sampling(seed=7)), None):
+        found = exact.translate(WORDS, decoding, prefix="e: a", batch_size=9)
+        same(found, [best for (best,) in exact.search(WORDS, decoding, prefix="e: a")])
+    unknown = unknowing()
+    decoding = Decoding(min_extra=3)
+    (copied,) = unknown.translate(["the cat"], decoding, prefix="le", replace_unknown={})
+    ((other,),) = unknown.search(["the cat"], decoding, prefix="le", replace_unknown={})
+    assert copied.tokens == other.tokens
+    assert "<unk>" not in copied.tokens
+
+
+def test_translate_gives_no_more_than_one_output_of_a_line(translator: Translator) -> None:
+    message = "n_best: expected 1, got 3; for several outputs of a line call `search`"
+    for decoding in (Decoding(beam=3, n_best=3), Decoding(n_best=3, sampling=Sampling())):
+        with pytest.raises(ValueError, match=message):
+            translator.translate(["a"], decoding)
+        with pytest.raises(ValueError, match=message):
+            translator.evaluate(["a"], ["a"], decoding)
 
 
 def test_unknown_is_scored_as_any_symbol() -> None:
@@ -290,33 +304,8 @@ def test_loading_is_lazy_and_says_what_is_missing(model: Path) -> None:
 
 def test_the_documented_lines_run(model: Path) -> None:
     model_ = luong.load(str(model))
-    best, *others = model_.translate(["abc"], beam=5, n_best=3)[0]
-    assert len(others) == 2
+    best = model_.translate(["abc"], luong.seq2seq.Decoding(beam=5))[0]
     assert model_.score(["abc"], [best.text])[0].score == pytest.approx(best.score, abs=1e-5)
-
-
-def test_all_settings_are_arguments_of_translate(translator: Translator) -> None:
-    sampling = Sampling(temperature=2.0, top_k=4, top_p=0.9, seed=7)
-    drawn = translator.translate(
-        WORDS[:9], sample=True, n_best=3, temperature=2.0, top_k=4, top_p=0.9, seed=7
-    )
-    searched = translator.search(WORDS[:9], Decoding(n_best=3, sampling=sampling))
-    for some, others in zip(drawn, searched, strict=True):
-        same(some, others)
-    limits: dict[str, Any] = {"min_ratio": 1.5, "min_extra": 1, "max_ratio": 3.0, "max_extra": 2}
-    found = translator.translate(WORDS, beam=2, no_repeat_ngram=2, **limits, prefix="e: a")
-    decoding = Decoding(beam=2, no_repeat_ngram=2, **limits)
-    same(found, [best for best, *_ in translator.search(WORDS, decoding, prefix="e: a")])
-    unknown = unknowing()
-    (copied,) = unknown.translate(["the cat"], replace_unknown={}, prefix="le", min_extra=3)
-    ((other,),) = unknown.search(
-        ["the cat"], Decoding(min_extra=3), prefix="le", replace_unknown={}
-    )
-    assert copied.tokens == other.tokens
-    with pytest.raises(ValueError, match="top_k: expected only with sample, which is not given"):
-        translator.translate(["a"], top_k=3)
-    with pytest.raises(ValueError, match="beam: expected 1 where outputs are drawn, got 2"):
-        translator.translate(["a"], sample=True, beam=2)
 
 
 @pytest.mark.parametrize(
@@ -387,7 +376,7 @@ def test_what_is_shown_of_a_translator_and_a_translation(translator: Translator)
     assert "; an ensemble of 2; " in repr(both)
     (found,) = translator.translate(["abc"])
     assert re.fullmatch(r"<Translation 'a b c', score -\d\.\d{4}>", repr(found))
-    (cut,) = translator.translate(["abc"], max_ratio=0, max_extra=2)
+    (cut,) = translator.translate(["abc"], Decoding(max_ratio=0, max_extra=2))
     assert repr(cut).endswith(", cut>")
 
 

@@ -68,7 +68,7 @@ def add_number(
 
 
 def add_settings(add: Callable[..., object], *names: str) -> None:
-    """Add options for the settings of decoding that have these names in `Decoding.of`."""
+    """Add options for the fields of `Decoding` and `Sampling` that have these names."""
     for name in names:
         if name in SAMPLING:  # None: not given, as it has to be without --sample
             default, unset = None, getattr(Sampling, name)
@@ -77,11 +77,32 @@ def add_settings(add: Callable[..., object], *names: str) -> None:
         add_number(add, flag(name), RANGES[name], _SETTINGS[name], default=default, unset=unset)
 
 
-def decoding(arguments: Namespace, *names: str) -> Decoding:
-    """Return the settings of decoding that the options of these names ask for."""
-    settings: dict[str, Any] = {name: getattr(arguments, name) for name in names}
+def decoding(arguments: Namespace, *names: str, sampling: Sampling | None = None) -> Decoding:
+    """Return the settings of decoding that the options of these names ask for.
+
+    The beam is at least as wide as --n-best, unless outputs are drawn.
+    """
+    settings = _given(arguments, names)
+    if not sampling:
+        settings["beam"] = max(settings["beam"], settings.get("n_best", 1))
     with flags_named():
-        return Decoding.of(**settings)
+        return Decoding(**settings, sampling=sampling)
+
+
+def sampling(arguments: Namespace) -> Sampling | None:
+    """Return the settings of sampling; None without --sample, which they all need."""
+    settings = _given(arguments, SAMPLING)
+    if arguments.sample:
+        return Sampling(**settings)
+    if settings:
+        raise UsageError(f"{flag(next(iter(settings)))} needs --sample")
+    return None
+
+
+def _given(arguments: Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """Return the values of those of the options that have one."""
+    values = {name: getattr(arguments, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def flag(name: str) -> str:

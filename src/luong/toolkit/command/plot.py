@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from luong.seq2seq.decoding import RANGES
 from luong.toolkit.choices import COLUMNS, STEPS
@@ -175,10 +175,11 @@ def _translated(translator: Translator, arguments: Namespace) -> tuple[list[Pict
     else:
         texts = [terminal.checked(text) for text in arguments.text]
         names = [repr(text) for text in texts]
-    found: list[Any] = translator.translate(texts, beam=arguments.beam, n_best=arguments.n_best)
+    outputs = translator.search(texts, options.decoding(arguments, "beam", "n_best"))
     titles = texts if len(texts) > 1 else [""]
+    found = [best for best, *_ in outputs]
     if arguments.n_best:
-        (found,) = found
+        (found,) = outputs
         texts, names = texts * len(found), names * len(found)
         titles = [f"{k}: log p = {entry.score:.2f}" for k, entry in enumerate(found, 1)]
     pictures = []
@@ -194,7 +195,7 @@ def _translated(translator: Translator, arguments: Namespace) -> tuple[list[Pict
 
 
 def _picture(
-    translator: Translator, text: str, translation: Translation, step: alignment.Step
+    translator: Translator, text: str, translation: Translation, step: alignment.StepName
 ) -> Picture:
     """Return the picture of a translation, decoded by force so that a step reads its last symbol,
     too.

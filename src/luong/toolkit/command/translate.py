@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> None:
     if process.size > 1 and not (arguments.input and arguments.output):
         raise UsageError("several processes share a file: give --input and --output")
     settings = {
-        "decoding": options.decoding(arguments, *_SEARCH, "sample", *options.SAMPLING),
+        "decoding": options.decoding(arguments, *_SEARCH, sampling=options.sampling(arguments)),
         "prefix": terminal.checked(arguments.prefix),
         "replace_unknown": options.dictionary(arguments),
         "max_source": arguments.max_source_length,
@@ -129,9 +129,6 @@ def _check(arguments: Namespace) -> None:
         raise UsageError("--n-best and --alignments need --format tsv or --format jsonl")
     if arguments.format == "tsv" and arguments.alignments == "matrix":
         raise UsageError("--alignments matrix needs --format jsonl")
-    given = [name for name in options.SAMPLING if getattr(arguments, name) is not None]
-    if given and not arguments.sample:
-        raise UsageError(f"{options.flag(given[0])} needs --sample")
     inputs = (arguments.input, arguments.dictionary, arguments.model, *arguments.ensemble)
     options.check_output(arguments.output, *inputs)
 

@@ -23,7 +23,7 @@ from luong._modules import Attention
 from luong._score import Location, Scaled
 from luong.seq2seq.model import START
 from luong.toolkit.choices import BATCH_SIZE, STEPS, THRESHOLD
-from luong.toolkit.choices import Step as Step
+from luong.toolkit.choices import StepName as StepName
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.inference.links import AGREED, JOINS, PRODUCT, WAYS, Link, join
 from luong.toolkit.inference.translation import strongest
@@ -75,7 +75,7 @@ def read(source: Path, target: Path) -> Iterator[Pair]:
         )
 
 
-def rows(steps: Tensor, count: int, step: Step, attention: Attention) -> Tensor:
+def rows(steps: Tensor, count: int, step: StepName, attention: Attention) -> Tensor:
     """Return the weights (count, m) of each of `count` target symbols, of those of all steps.
 
     The first step reads START and predicts the first symbol; the one after the last symbol's reads
@@ -111,7 +111,7 @@ def links_of(
     *,
     reverse: Translator | None = None,
     how: str | None = None,
-    step: Step = "predicted",
+    step: StepName = "predicted",
     threshold: float | None = None,
     batch_size: int = 64,
 ) -> Iterator[Set[Link]]:
@@ -142,7 +142,7 @@ def align(
     translator: Translator,
     pairs: Iterable[Pair],
     *,
-    step: Step = "predicted",
+    step: StepName = "predicted",
     threshold: float | None = None,
     batch_size: int = 64,
 ) -> Iterator[set[Link]]:
@@ -161,7 +161,7 @@ def align_both(
     pairs: Iterable[Pair],
     *,
     how: str,
-    step: Step = "predicted",
+    step: StepName = "predicted",
     threshold: float | None = None,
     batch_size: int = 64,
 ) -> Iterator[Set[Link]]:
@@ -190,7 +190,11 @@ def align_both(
 
 
 def weigh(
-    translator: Translator, pairs: Iterable[Pair], *, step: Step = "predicted", batch_size: int = 64
+    translator: Translator,
+    pairs: Iterable[Pair],
+    *,
+    step: StepName = "predicted",
+    batch_size: int = 64,
 ) -> Iterator[Weighed]:
     """Yield the weights of each pair, in order, in bounded memory."""
     attention = translator.model.decoder.attention
@@ -215,7 +219,7 @@ def weigh(
         done += len(pool)
 
 
-def attended(translator: Translator, example: Example, step: Step = "predicted") -> Tensor:
+def attended(translator: Translator, example: Example, step: StepName = "predicted") -> Tensor:
     """Return the weights (n, m) of each target word of a pair that has no empty side."""
     steps = torch.cat([part for (part,) in blocks(translator, [example], step)])
     return rows(steps, len(example.target) - 1, step, translator.model.decoder.attention)
@@ -230,7 +234,7 @@ def encode(translator: Translator, pairs: Sequence[Pair]) -> list[Example]:
 
 @torch.inference_mode()
 def blocks(
-    translator: Translator, examples: Sequence[Example], step: Step = "predicted"
+    translator: Translator, examples: Sequence[Example], step: StepName = "predicted"
 ) -> Iterator[list[Tensor]]:
     """Yield the weights (steps, m) of each pair, without padding: as many steps at a time as
     fit.

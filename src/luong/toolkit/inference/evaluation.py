@@ -25,7 +25,7 @@ class Evaluation(NamedTuple):
 def evaluate(
     translator: Translator,
     pairs: Sequence[Pair],
-    decoding: Decoding,
+    decoding: Decoding | None = None,
     metrics: Sequence[str] | None = None,
     *,
     lines: Lines | None = None,
@@ -82,13 +82,10 @@ def answers(
     references.
     """
     references = group(translator.target, pairs)
-    found = translator.search(
-        list(references),
-        decoding or Decoding(),
-        replace_unknown=replace_unknown,
-        batch_size=batch_size,
+    found = translator.translate(
+        list(references), decoding, replace_unknown=replace_unknown, batch_size=batch_size
     )
-    texts = [Text(best.text, best.target) for best, *_ in found]
+    texts = [Text(best.text, best.target) for best in found]
     return beside(translator, references, dict(zip(references, texts, strict=True)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from luong.seq2seq import Seq2Seq, build
 from luong.seq2seq.model import UNKNOWN
 from luong.seq2seq.search import Decoding, decode
-from luong.toolkit.choices import BATCH_SIZE, SOURCE_LENGTH, Lines, Step
+from luong.toolkit.choices import BATCH_SIZE, SOURCE_LENGTH, Lines, StepName
 from luong.toolkit.config import Config
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.inference import forking, links, weights
@@ -77,118 +77,45 @@ class Translator:
         first, *rest = (run.model().to(device, dtype).eval() for run in runs)
         return cls(first, runs[0].source, runs[0].target, rest)
 
-    @overload
     def translate(
         self,
         lines: Iterable[str],
+        decoding: Decoding | None = None,
         *,
-        beam: int | None = None,
-        n_best: None = None,
-        length_penalty: float = 0.0,
-        no_repeat_ngram: int = 0,
-        min_ratio: float = 0.0,
-        min_extra: int = 0,
-        max_ratio: float = 2.0,
-        max_extra: int = 10,
         prefix: str = "",
         replace_unknown: Mapping[str, str] | None = None,
-        sample: bool = False,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
         batch_size: int = 256,
-    ) -> list[Translation]: ...
-
-    @overload
-    def translate(
-        self,
-        lines: Iterable[str],
-        *,
-        beam: int | None = None,
-        n_best: int,
-        length_penalty: float = 0.0,
-        no_repeat_ngram: int = 0,
-        min_ratio: float = 0.0,
-        min_extra: int = 0,
-        max_ratio: float = 2.0,
-        max_extra: int = 10,
-        prefix: str = "",
-        replace_unknown: Mapping[str, str] | None = None,
-        sample: bool = False,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-        batch_size: int = 256,
-    ) -> list[list[Translation]]: ...
-
-    def translate(
-        self,
-        lines: Iterable[str],
-        *,
-        beam: int | None = None,
-        n_best: int | None = None,
-        length_penalty: float = 0.0,
-        no_repeat_ngram: int = 0,
-        min_ratio: float = 0.0,
-        min_extra: int = 0,
-        max_ratio: float = 2.0,
-        max_extra: int = 10,
-        prefix: str = "",
-        replace_unknown: Mapping[str, str] | None = None,
-        sample: bool = False,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-        batch_size: int = 256,
-    ) -> list[Translation] | list[list[Translation]]:
-        """Return the translation of each line, in order; with `n_best`, a list of the best of each
-        line.
-
-        A blank line gives a blank one. The arguments are options of `luong translate`.
+    ) -> list[Translation]:
+        """Return the best translation of each line, in order; a blank line gives a blank one.
 
         Args:
             lines: a list of strings.
-            beam: open hypotheses of a line, by default as many as `n_best`; 1 is greedy search.
-            n_best: outputs of a line, best first; with `sample`, the number of those drawn.
-            length_penalty, no_repeat_ngram, min_ratio, min_extra, max_ratio, max_extra: see
-                `Decoding`.
+            decoding: how to find an output, as `luong.seq2seq.Decoding(beam=5)`; None: by greedy
+                search. For several outputs of a line see `search`.
             prefix: what every output begins with.
             replace_unknown: put, for each unknown symbol of an output, the source word that it
                 attended most, as it was written, or what this dictionary has for it.
-            sample: draw outputs, instead of searching for the best.
-            temperature, top_k, top_p, seed: of what is drawn; see `Sampling`.
             batch_size: lines at a time, at most.
 
-        Raises ValueError for a setting out of its range, TypeError for lines that are no list of
-        strings, and `ToolkitError` for a prefix that training has not seen.
+        Raises:
+            ValueError: for an `n_best` above 1, and a number out of its range.
+            TypeError: for lines that are no list of strings.
+            ToolkitError: for a prefix that training has not seen.
         """
-        decoding = Decoding.of(
-            beam=beam,
-            n_best=n_best,
-            length_penalty=length_penalty,
-            no_repeat_ngram=no_repeat_ngram,
-            min_ratio=min_ratio,
-            min_extra=min_extra,
-            max_ratio=max_ratio,
-            max_extra=max_extra,
-            sample=sample,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
-        )
+        if decoding and decoding.n_best > 1:
+            raise ValueError(
+                f"n_best: expected 1, got {decoding.n_best}; for several outputs of a line call "
+                "`search`"
+            )
         found = self.search(
             lines, decoding, prefix=prefix, replace_unknown=replace_unknown, batch_size=batch_size
         )
-        return [best for best, *_ in found] if n_best is None else found
+        return [best for (best,) in found]
 
     def search(
         self,
         lines: Iterable[str],
-        decoding: Decoding,
+        decoding: Decoding | None = None,
         *,
         prefix: str = "",
         replace_unknown: Mapping[str, str] | None = None,
@@ -196,12 +123,16 @@ class Translator:
         first: int = 0,
         batch_size: int = 256,
     ) -> list[list[Translation]]:
-        """Return the outputs of each line, best first, in the order of the lines.
+        """Return the `n_best` outputs of each line, best first, in the order of the lines.
 
-        prefix, replace_unknown, batch_size: as in `translate`.
-        max_source: pieces of a line that are read; the rest is dropped.
-        first: the number of the first line, which sampling counts from.
+        There are fewer outputs where the search finds no more, and one for a blank line.
+
+        Args:
+            lines, decoding, prefix, replace_unknown, batch_size: as in `translate`.
+            max_source: pieces of a line that are read; the rest is dropped.
+            first: the number of the first line, which sampling counts from.
         """
+        decoding = decoding or Decoding()
         lines = strings("lines", lines)
         BATCH_SIZE.check("batch_size", batch_size)
         SOURCE_LENGTH.check("max_source", max_source)
@@ -246,7 +177,7 @@ class Translator:
         sources: Iterable[str],
         targets: Iterable[str],
         *,
-        step: Step = "predicted",
+        step: StepName = "predicted",
         threshold: float | None = None,
         reverse: Translator | None = None,
         join: str | None = None,
@@ -282,14 +213,12 @@ class Translator:
         self,
         sources: Iterable[str],
         targets: Iterable[str],
+        decoding: Decoding | None = None,
         *,
         metrics: Iterable[str] | None = None,
         lines: Lines | None = None,
         tokenize: str | None = None,
         lowercase: bool = False,
-        beam: int = 1,
-        length_penalty: float = 0.0,
-        no_repeat_ngram: int = 0,
         replace_unknown: Mapping[str, str] | None = None,
         batch_size: int = 256,
     ) -> dict[str, float]:
@@ -303,16 +232,13 @@ class Translator:
             lines: what a source is, "words" or "sentences"; None: as the model reads them.
             tokenize: sacreBLEU's tokenizer, for bleu; None: 13a.
             lowercase: bleu, chrf and ter without regard to case.
-            beam, length_penalty, no_repeat_ngram, replace_unknown, batch_size: as in `translate`.
+            decoding, replace_unknown, batch_size: as in `translate`.
 
         Returns the value of each measure; all but bleu, chrf, ter and perplexity are in per cent.
         """
         from luong.toolkit.inference import evaluation
 
         pairs = pairs_of(sources, targets)
-        decoding = Decoding.of(
-            beam=beam, length_penalty=length_penalty, no_repeat_ngram=no_repeat_ngram
-        )
         found = evaluation.evaluate(
             self,
             pairs,
