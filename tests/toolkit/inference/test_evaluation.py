@@ -355,6 +355,11 @@ def test_given_hypotheses(run: Run, tmp_path: Path) -> None:
         ),
         (["--gold=g", "--alignments=a", "--source=s"], "--source: not used with --alignments"),
         (["m", "--gold-base", "1"], "--gold-base: needs --gold"),
+        (["--alignments=a", "--gold-base=1"], "--gold-base: needs --gold"),
+        (["--hypotheses=h", "--target=t", "--metrics=perplexity"], "perplexity needs a model"),
+        (["--hypotheses=h", "--target=t", "--tokenize=x"], "--tokenize: expected one of .* got 'x"),
+        (["m", "--source=s"], "--source and --target go together"),
+        (["m", "--data=d", "--source=s", "--target=t"], "give --data, or --source and --target"),
         (
             ["MODEL", "--source=s", "--target=t", "--output=MODEL/source.json"],
             r"--output: .*model/source\.json is read as well: give another file",

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from luong.toolkit.choices import COUNT, SHOWN
-from luong.toolkit.command import terminal
-from luong.toolkit.command.options import add_number
+from luong.toolkit.command import options, terminal
 
 if TYPE_CHECKING:
     from luong.toolkit.text.report import Overlap, Report
@@ -18,30 +17,8 @@ if TYPE_CHECKING:
 
 def run(argv: Sequence[str]) -> None:
     """luong check CORPUS ... | RECIPE [--max-length N] [--limit N] [--json]"""
-    parser = terminal.Parser(
-        "check",
-        "Everything wrong with a corpus, by file and line, and a summary of what is in it. "
-        "The exit status is 1 if a line is bad or a file cannot be read.",
-    )
-    parser.add_argument(
-        "corpus",
-        nargs="+",
-        help="FILE of lines source<TAB>target; SOURCE,TARGET: two files whose lines belong "
-        "together; or a recipe, for its train, dev and test. A file may be compressed by gzip, "
-        "or a pipe",
-    )
-    add_number(
-        parser.add_argument,
-        "--max-length",
-        COUNT,
-        "longest side of a pair, in characters",
-        unset=5000,
-    )
-    add_number(
-        parser.add_argument, "--limit", SHOWN, "most bad lines shown of a corpus", default=20
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    arguments = parser.parse(argv)
+    arguments = _parser().parse(argv)
+
     from luong.toolkit.text.report import check, overlaps
 
     reports, hashes = [], []
@@ -58,6 +35,33 @@ def run(argv: Sequence[str]) -> None:
         print(*map(_overlap, shared), sep="\n", end="\n" if shared else "")
     if any(report.bad_lines or report.error for report in reports):
         raise SystemExit(1)
+
+
+def _parser() -> terminal.Parser:
+    parser = terminal.Parser(
+        "check",
+        "Everything wrong with a corpus, by file and line, and a summary of what is in it. "
+        "The exit status is 1 if a line is bad or a file cannot be read.",
+    )
+    parser.add_argument(
+        "corpus",
+        nargs="+",
+        help="FILE of lines source<TAB>target; SOURCE,TARGET: two files whose lines belong "
+        "together; or a recipe, for its train, dev and test. A file may be compressed by gzip, "
+        "or a pipe",
+    )
+    options.add_number(
+        parser.add_argument,
+        "--max-length",
+        COUNT,
+        "longest side of a pair, in characters",
+        unset=5000,
+    )
+    options.add_number(
+        parser.add_argument, "--limit", SHOWN, "most bad lines shown of a corpus", default=20
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
 
 
 def _corpora(names: Sequence[str]) -> Iterator[tuple[str, int]]:

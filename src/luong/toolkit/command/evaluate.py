@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from luong.toolkit.choices import (
     BASE,
@@ -42,18 +42,14 @@ def run(argv: Sequence[str]) -> None:
     """luong evaluate MODEL | --hypotheses FILE --target FILE | --alignments FILE --gold FILE"""
     parser = _parser()
     arguments = parser.parse_args(list(argv))
-    for name, unused in _UNUSED.items():
-        if getattr(arguments, name):
-            options.refuse(parser, arguments, unused, f"not used with --{name}")
-    if not arguments.gold:
-        options.refuse(parser, arguments, ["gold_base"], "needs --gold")
-    if arguments.gold or arguments.alignments:
-        _alignments(arguments)
+    _check(parser, arguments)
+    if arguments.gold:
+        _evaluate_links(arguments)
     else:
-        _outputs(arguments)
+        _evaluate_outputs(arguments)
 
 
-def _parser() -> ArgumentParser:
+def _parser() -> terminal.Parser:
     parser = terminal.Parser(
         "evaluate",
         "Measure the outputs of a model, one for each source, or lines that came from elsewhere "
@@ -61,6 +57,17 @@ def _parser() -> ArgumentParser:
         "counts. With --gold, measure the alignment error rate of a model, or of --alignments.",
     )
     options.add_model(parser, nargs="?")
+    _add_files(parser)
+    _add_measures(parser)
+    options.add_ensemble(parser)
+    options.add_computing(parser)
+    options.add_unknown(parser)
+    options.add_settings(parser.add_argument_group("search").add_argument, *_SEARCH)
+    _add_alignments(parser)
+    return parser
+
+
+def _add_files(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--data", metavar="CORPUS", help="corpus, as in a recipe; default: the recipe's test corpus"
@@ -86,6 +93,10 @@ def _parser() -> ArgumentParser:
         metavar="FILE",
         help="file to write the outputs to, a line for each source, in order",
     )
+
+
+def _add_measures(parser: ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "--metrics",
         type=_metrics,
@@ -105,10 +116,9 @@ def _parser() -> ArgumentParser:
         add, "--bootstrap", SAMPLES, "add 95 %% confidence intervals, from N samples of the sources"
     )
     options.add_number(add, "--seed", SEED, "seed of the bootstrap", default=1)
-    options.add_ensemble(parser)
-    options.add_computing(parser)
-    options.add_unknown(parser)
-    options.add_settings(parser.add_argument_group("search").add_argument, *_SEARCH)
+
+
+def _add_alignments(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("alignments").add_argument
     add("--gold", type=Path, metavar="FILE", help="file of gold links: i-j is sure, ipj possible")
     options.add_number(add, "--gold-base", BASE, "position of the first word in --gold", default=0)
@@ -118,7 +128,6 @@ def _parser() -> ArgumentParser:
         metavar="FILE",
         help="file of links i-j to measure, as luong align writes it",
     )
-    return parser
 
 
 def _metrics(text: str) -> list[str]:
@@ -130,7 +139,25 @@ def _metrics(text: str) -> list[str]:
     return names
 
 
-def _alignments(arguments: Namespace) -> None:
+def _check(parser: ArgumentParser, arguments: Namespace) -> None:
+    for name, unused in _UNUSED.items():
+        if getattr(arguments, name):
+            options.refuse(parser, arguments, unused, f"not used with --{name}")
+    if not arguments.gold:
+        options.refuse(parser, arguments, ["gold_base"], "needs --gold")
+    if arguments.gold or arguments.alignments:
+        _check_links(arguments)
+    elif arguments.hypotheses:
+        _check_hypotheses(arguments)
+    else:
+        _check_model(arguments)
+    if arguments.tokenize:
+        from luong.toolkit.inference.measures import check_tokenizer
+
+        check_tokenizer(arguments.tokenize)
+
+
+def _check_links(arguments: Namespace) -> None:
     if not arguments.gold or bool(arguments.alignments) == bool(arguments.model):
         raise UsageError("links are measured against --gold: give it, and a model or --alignments")
     if arguments.model and (not arguments.source or len(arguments.target) != 1):
@@ -140,6 +167,28 @@ def _alignments(arguments: Namespace) -> None:
     if arguments.output:
         raise UsageError("--output holds translations; luong align writes links")
 
+
+def _check_hypotheses(arguments: Namespace) -> None:
+    if arguments.model or arguments.data or not arguments.target:
+        raise UsageError("--hypotheses are measured against --target, without a model")
+    if arguments.output:
+        raise UsageError("--output: there are no new outputs to write, only --hypotheses")
+    if "perplexity" in (arguments.metrics or ()):
+        raise UsageError("--metrics: perplexity needs a model")
+
+
+def _check_model(arguments: Namespace) -> None:
+    if not arguments.model:
+        raise UsageError("give a model, or --hypotheses and --target, or --alignments and --gold")
+    if bool(arguments.source) != bool(arguments.target):
+        raise UsageError("--source and --target go together")
+    if arguments.source and arguments.data:
+        raise UsageError("give --data, or --source and --target")
+    inputs = (arguments.source, *arguments.target, arguments.dictionary)
+    options.check_output(arguments.output, *inputs, arguments.model, *arguments.ensemble)
+
+
+def _evaluate_links(arguments: Namespace) -> None:
     from luong.toolkit.inference import links
     from luong.toolkit.text.corpus import lines
 
@@ -165,26 +214,30 @@ def _alignments(arguments: Namespace) -> None:
         print(f"AER {result.aer:.2f} %   {rates}")
 
 
-def _outputs(arguments: Namespace) -> None:
-    if arguments.tokenize:
-        from luong.toolkit.inference.measures import check_tokenizer
+class _Results(NamedTuple):
+    """The measured outputs of a corpus."""
 
-        check_tokenizer(arguments.tokenize)
-    name, found, measurements = (_given if arguments.hypotheses else _translated)(arguments)
-    if not arguments.tokenize and any(m.name == "bleu" for m in measurements):
-        _remark(found)
-    buckets: list[Bucket] = []
+    data: str  # the name of the corpus
+    answers: list[Answer]
+    measurements: list[Measurement]
+    buckets: Sequence[Bucket] = ()
+    intervals: Mapping[str, tuple[float, float]] = {}
+
+
+def _evaluate_outputs(arguments: Namespace) -> None:
+    results = (_of_hypotheses if arguments.hypotheses else _of_model)(arguments)
+    if not arguments.tokenize and any(m.name == "bleu" for m in results.measurements):
+        _remark(results.answers)
     if arguments.by_length:
         from luong.toolkit.inference.measures import by_length
 
-        buckets = list(by_length(found, arguments.by_length))
-    intervals = {
-        m.name: m.interval(arguments.bootstrap, arguments.seed)
-        for m in measurements
-        if arguments.bootstrap
-    }
-    show = _print_json if arguments.json else _print
-    show(name, len(found), measurements, buckets, intervals)
+        buckets = [*by_length(results.answers, arguments.by_length)]
+        results = results._replace(buckets=buckets)
+    if arguments.bootstrap:
+        sampled = arguments.bootstrap, arguments.seed
+        intervals = {m.name: m.interval(*sampled) for m in results.measurements}
+        results = results._replace(intervals=intervals)
+    (_print_json if arguments.json else _print)(results)
 
 
 def _remark(found: Sequence[Answer]) -> None:
@@ -199,55 +252,36 @@ def _remark(found: Sequence[Answer]) -> None:
         )
 
 
-def _given(arguments: Namespace) -> tuple[str, list[Answer], list[Measurement]]:
-    if arguments.model or arguments.data or not arguments.target:
-        raise UsageError("--hypotheses are measured against --target, without a model")
-    if arguments.output:
-        raise UsageError("--output: there are no new outputs to write, only --hypotheses")
-
+def _of_hypotheses(arguments: Namespace) -> _Results:
     from luong.toolkit.inference.measures import given, measure
     from luong.toolkit.text.corpus import lines
 
+    name = str(arguments.hypotheses)
     files = {str(path): list(lines(path)) for path in arguments.target}
     outputs = list(lines(arguments.hypotheses))
     sources = list(lines(arguments.source)) if arguments.source else None
-    counts = {name: len(file) for name, file in files.items()}
-    _check_counts({str(arguments.hypotheses): len(outputs)} | counts)
+    counts = {name: len(outputs)} | {path: len(file) for path, file in files.items()}
+    _check_counts(counts)
     if sources is not None:
-        _check_counts(
-            {str(arguments.hypotheses): len(outputs), str(arguments.source): len(sources)}
-        )
+        _check_counts({name: len(outputs), str(arguments.source): len(sources)})
     if not outputs:
-        raise ToolkitError(f"{arguments.hypotheses}: no lines in it")
+        raise ToolkitError(f"{name}: no lines in it")
     found = given(outputs, [*zip(*files.values(), strict=True)], sources)
-    lines_are: Lines = arguments.lines or "sentences"
-    names = arguments.metrics or DEFAULT_METRICS[lines_are]
-    if "perplexity" in names:
-        raise UsageError("--metrics: perplexity needs a model")
+    kind: Lines = arguments.lines or "sentences"
     measurements = [
         measure(
-            name,
+            metric,
             found,
-            sentences=lines_are == "sentences",
+            sentences=kind == "sentences",
             tokenize=arguments.tokenize,
             lowercase=arguments.lowercase,
         )
-        for name in names
+        for metric in arguments.metrics or DEFAULT_METRICS[kind]
     ]
-    return str(arguments.hypotheses), found, measurements
+    return _Results(name, found, measurements)
 
 
-def _translated(arguments: Namespace) -> tuple[str, list[Answer], list[Measurement]]:
-    if not arguments.model:
-        raise UsageError("give a model, or --hypotheses and --target, or --alignments and --gold")
-    if bool(arguments.source) != bool(arguments.target):
-        raise UsageError("--source and --target go together")
-    if arguments.source and arguments.data:
-        raise UsageError("give --data, or --source and --target")
-
-    models = (arguments.model, *arguments.ensemble)
-    inputs = (arguments.source, *arguments.target, arguments.dictionary, *models)
-    options.check_output(arguments.output, *inputs)
+def _of_model(arguments: Namespace) -> _Results:
     decoding = options.decoding(arguments, *_SEARCH)
     replace_unknown = options.dictionary(arguments)
     device = options.find_device(arguments)
@@ -255,7 +289,7 @@ def _translated(arguments: Namespace) -> tuple[str, list[Answer], list[Measureme
 
     from luong.toolkit.inference import evaluation
 
-    translator = options.load_on(device, arguments, *models)
+    translator = options.load_on(device, arguments, arguments.model, *arguments.ensemble)
     with _output(arguments.output) as file:
         found = evaluation.evaluate(
             translator,
@@ -272,7 +306,7 @@ def _translated(arguments: Namespace) -> tuple[str, list[Answer], list[Measureme
             outputs = {answer.source.line: answer.output.line for answer in found.answers}
             for pair in pairs[:count]:
                 print(outputs[pair.source], file=file)
-    return data, found.answers, found.measurements
+    return _Results(data, found.answers, found.measurements)
 
 
 def _output(path: Path | None) -> AbstractContextManager[TextIO | None]:
@@ -312,24 +346,19 @@ def _check_counts(counts: dict[str, int]) -> None:
             raise ToolkitError(f"{first} has {count} lines, {other} has {n}: they should agree")
 
 
-def _print(
-    name: str,
-    sources: int,
-    measurements: Sequence[Measurement],
-    buckets: Sequence[Bucket],
-    intervals: dict[str, tuple[float, float]],
-) -> None:
-    print(f"{name}: {sources:,} sources")
+def _print(results: _Results) -> None:
+    measurements = results.measurements
+    print(f"{results.data}: {len(results.answers):,} sources")
     print("   ".join(f"{METRICS[m.name]} {_number(m, m.of())}" for m in measurements))
     for m in measurements:
-        if m.name in intervals:
-            low, high = (_number(m, value) for value in intervals[m.name])
+        if m.name in results.intervals:
+            low, high = (_number(m, value) for value in results.intervals[m.name])
             print(f"{METRICS[m.name]}: 95 % confidence from {low} to {high}")
     for m in measurements:
         if m.signature:
             print(f"{METRICS[m.name]}: {m.signature}")
-    if buckets:
-        _print_table(measurements, buckets)
+    if results.buckets:
+        _print_table(measurements, results.buckets)
 
 
 def _print_table(measurements: Sequence[Measurement], buckets: Sequence[Bucket]) -> None:
@@ -346,22 +375,16 @@ def _number(measurement: Measurement, value: float) -> str:
     return f"{value:.2f}" if measurement.name in SCORES else f"{value:.2f} %"
 
 
-def _print_json(
-    name: str,
-    sources: int,
-    measurements: Sequence[Measurement],
-    buckets: Sequence[Bucket],
-    intervals: dict[str, tuple[float, float]],
-) -> None:
-    result: dict[str, Any] = {"data": name, "sources": sources}
-    result |= {m.name: m.of() for m in measurements}
-    result["signatures"] = {m.name: m.signature for m in measurements if m.signature}
-    if intervals:
-        result["intervals"] = intervals
-    if buckets:
-        result["lengths"] = [
+def _print_json(results: _Results) -> None:
+    tree: dict[str, Any] = {"data": results.data, "sources": len(results.answers)}
+    tree |= {m.name: m.of() for m in results.measurements}
+    tree["signatures"] = {m.name: m.signature for m in results.measurements if m.signature}
+    if results.intervals:
+        tree["intervals"] = results.intervals
+    if results.buckets:
+        tree["lengths"] = [
             {"shortest": b.shortest, "longest": b.longest, "sources": int(b.rows.sum())}
-            | {m.name: m.of(b.rows) for m in measurements}
-            for b in buckets
+            | {m.name: m.of(b.rows) for m in results.measurements}
+            for b in results.buckets
         ]
-    print(json.dumps(result))
+    print(json.dumps(tree))
