@@ -54,7 +54,7 @@ def _parser() -> terminal.Parser:
         "--target draws a given translation, --curves how the model was trained.",
     )
     add = parser.add_argument
-    add("model", type=Path, help="folder of a trained model")
+    options.add_model(parser)
     add("text", nargs="*", help="line to translate and draw; several make a sheet")
     add("--input", type=Path, metavar="FILE", help="file of lines to translate and draw in a sheet")
     add("--target", metavar="TEXT", help="draw this translation of TEXT instead of the model's own")
