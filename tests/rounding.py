@@ -8,7 +8,7 @@ formula shows on the machine at hand, in the same dtype:
 
 where `exact` is the formula in float64 (or better), and `scale` is the largest of the sums that
 make up the numbers, with absolute values. Two results that shall be the same to rounding are both
-held to it. A test that is not about a dtype computes in float64, where `operators.assert_near`
+held to it. A test that is not about a dtype computes in float64, where `comparing.assert_near`
 leaves room for any order of addition.
 """
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 import luong
+from comparing import assert_near
 from luong import columns
-from operators import assert_near
+from refusing import assert_refused, zeros
 
 
 def normal(*shape: int, seed: int) -> torch.Tensor:
@@ -71,3 +72,52 @@ def test_equals_the_formula_and_the_rows_transposed(name):
 def test_score_of_two_vectors():
     assert_near(columns.score(Q[:, 0], K[:, 1]), (Q[:, 0] * K[:, 1]).sum())
     assert_near(columns.score(Q11[:, 0], K[:, 1], W), (K[:, 1:2] * W * Q11[:, 0]).sum())
+
+
+ERRORS = {
+    "three dimensions": (
+        lambda: columns.dot_product_attention(zeros(1, 3, 5), zeros(3, 7), zeros(2, 7)),
+        ValueError,
+        r"Q: expected a matrix of column vectors, got \(1, 3, 5\)",
+    ),
+    "no tensor": (
+        lambda: columns.dot_product_attention(zeros(3, 5), [1.0], zeros(2, 7)),
+        (TypeError, ValueError),
+        "K: expected a matrix of column vectors, got list",
+    ),
+    "weight": (
+        lambda: columns.general_attention(zeros(3, 5), zeros(2, 7), zeros(2, 7), zeros(3, 2)),
+        ValueError,
+        r"expected shape \(d_k, d_q\) = \(2, 3\), got \(3, 2\)",
+    ),
+    "score of a matrix": (
+        lambda: columns.score(zeros(3, 1), zeros(3)),
+        ValueError,
+        r"q: expected shape \(d_q,\), got \(3, 1\)",
+    ),
+    "score of a list": (
+        lambda: columns.score([1.0], zeros(3)),
+        TypeError,
+        "q: expected a torch.Tensor, got list",
+    ),
+    "f": (
+        lambda: columns.attention(zeros(3, 5), zeros(3, 7), zeros(2, 7), zeros(1)),
+        TypeError,
+        r"f: expected a function of \(Q, K\), got Tensor",
+    ),
+    "score widths": (
+        lambda: columns.score(zeros(3), zeros(2)),
+        ValueError,
+        r"k: expected size 3 .*got shape \(2,\)",
+    ),
+    "score W": (
+        lambda: columns.score(zeros(3), zeros(2), zeros(3, 2)),
+        ValueError,
+        r"W: expected shape \(d_k, d_q\) = \(2, 3\), got \(3, 2\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "kind", "pattern"), ERRORS.values(), ids=ERRORS)
+def test_error(call, kind, pattern):
+    assert_refused(call, kind, pattern)

@@ -10,20 +10,10 @@ from torch.export import Dim
 
 import luong
 import windows
+from comparing import assert_all_near, assert_near, derivatives
 from luong.seq2seq import Settings, build
-from operators import (
-    CASES,
-    DENSE,
-    FUSED,
-    Case,
-    assert_all_near,
-    assert_case_rounded,
-    assert_near,
-    derivatives,
-    hide,
-    options,
-    windowed,
-)
+from operator_cases import CASES, Case, assert_case_rounded, hide, options
+from operators import DENSE, FUSED, windowed
 from rounding import assert_rounded
 
 SIZED = [case for case in CASES if case.sizes in (DENSE, FUSED)]

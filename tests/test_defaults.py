@@ -7,8 +7,10 @@ import torch
 from torch.nn import functional as F
 
 import luong
+from comparing import assert_all_near
 from luong.seq2seq import Settings, build
-from operators import CASES, DENSE, MODULES, assert_all_near, options
+from operator_cases import CASES, MODULES, options
+from operators import DENSE
 
 cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 

@@ -10,8 +10,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 import luong
+from comparing import assert_all_near, assert_near
 from luong.kernels.additive import compiled
-from operators import DENSE, MODULES, assert_all_near, assert_near
+from operator_cases import MODULES
+from operators import DENSE
 
 CASES = [case for case in MODULES if case.sizes == DENSE and "predictive" not in case.name]
 modules = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -8,16 +8,9 @@ import pytest
 import torch
 
 import luong
-from operators import (
-    CASES,
-    FORMULAS,
-    MODULES,
-    assert_all_near,
-    assert_near,
-    combine,
-    derivatives,
-    options,
-)
+from comparing import assert_all_near, assert_near, combine, derivatives
+from operator_cases import CASES, MODULES, options
+from operators import FORMULAS
 
 modules = pytest.mark.parametrize("case", MODULES, ids=lambda case: case.name)
 kinds = pytest.mark.parametrize("kind", ["none", "length_0", "mask_b1m", "mask", "empty_row"])

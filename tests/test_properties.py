@@ -5,7 +5,9 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from operators import FORMULAS, Case, Sizes, assert_case_rounded, derivatives
+from comparing import derivatives
+from operator_cases import Case, assert_case_rounded
+from operators import FORMULAS, Sizes
 
 sizes = st.builds(
     Sizes,

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from operators import MODULES, assert_near
+from comparing import assert_near
+from operator_cases import MODULES
 
 # tracing is on its way out of PyTorch, and warns of every size that becomes a constant
 pytestmark = [

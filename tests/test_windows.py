@@ -6,80 +6,28 @@ global operator with a mask for the window, and with the Gaussian's logarithm am
 
 import itertools
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import luong
 import windows
-from operators import (
-    NAMED,
-    REFERENCE_SCORES,
-    Case,
-    assert_all_near,
-    assert_case_rounded,
-    assert_near,
-    derivatives,
-    options,
-    probe,
-    window_backend,
-    windowed,
+from comparing import assert_all_near, assert_near, derivatives, probe
+from operator_cases import Case, assert_case_rounded, options, window_backend
+from operators import NAMED, REFERENCE_SCORES
+from window_cases import (
+    CASES,
+    POSITIONS,
+    WINDOWS,
+    attention_of,
+    backends,
+    case_of,
+    cases,
+    given_for,
+    some,
 )
 
 pytestmark = pytest.mark.usefixtures("poisoned")
-BACKENDS = ("numba", "torch", "reference")
-WINDOWS = {
-    "local_m": windows.monotonic(1),
-    "local_p": windows.predictive(1),
-    "local_p_renormalized": windows.predictive(2, renormalize=True),
-    "causal": windows.causal(),
-}
-POSITIONS = {
-    "0": 0,
-    "2": 2,
-    "row": torch.tensor([[1], [-1], [4]]),
-    "query": torch.tensor([[3, 0, 9, -9, 2], [0, 1, 2, 3, 4], [5, 5, -1, 1, 0]]),
-}
-
-
-def case_of(score, window, backend=None, sizes=NAMED):
-    name = f"{score}-{backend}"
-    return Case(name, sizes, "module", windowed(score, window, backend, sizes))
-
-
-CASES = [
-    pytest.param(case_of(score, window, backend), id=f"{score}-{name}-{backend}")
-    for score, (name, window), backend in itertools.product(
-        REFERENCE_SCORES, WINDOWS.items(), BACKENDS
-    )
-]
-SOME = [x for x in CASES if any(x.id.startswith(f"{s}-") for s in ("dot", "concat_bias"))]
-cases = pytest.mark.parametrize("case", CASES)
-some = pytest.mark.parametrize("case", SOME)
-backends = pytest.mark.parametrize("backend", BACKENDS)
-
-
-def given_for(kind, position):
-    return options(kind, NAMED.n, NAMED.m) | {"position": POSITIONS[position]}
-
-
-def attention_of(case, dropout=0.0):
-    module = case.attention(dropout).double()
-    for parameter, x in zip(module.parameters(), case.inputs()[3:], strict=True):
-        parameter.data.copy_(x)
-    return module
-
-
-def scatter(found, m):
-    """Weights of the window as weights of all keys."""
-    index = found.start[..., None] + torch.arange(found.weights.shape[-1])
-    wide = found.weights.new_zeros(*found.weights.shape[:-1], m)
-    return wide.scatter(-1, index, found.weights)
 
 
 def by_masks(case):
@@ -364,181 +312,3 @@ def test_error_with_a_predicted_centre_in_half_types(case, kind, need_weights, d
     lengths = given.get("lengths", torch.tensor([NAMED.m] * 3))
     tensors = away_from_jumps(case, dtype, lengths)
     assert_case_rounded(case, tensors, given)
-
-
-# Positions, steps, and weights of the window alone
-
-
-@cases
-def test_step_by_step_equals_all_at_once(case):
-    attention, (query, key, value) = attention_of(case), case.inputs()[:3]
-    with window_backend(case.formula.backend):
-        memory = attention.prepare(key, value, lengths=torch.tensor([6, 4, 0]))
-        context, weights = attention.attend(query, memory, position=2, need_weights=True)
-        for i in range(NAMED.n):
-            one = query[:, i : i + 1]
-            for position in (2 + i, torch.tensor(2 + i), torch.tensor([[2 + i]] * 3)):
-                step = attention.attend(one, memory, position=position, need_weights=True)
-                assert_near(step.context, context[:, i : i + 1])
-                assert_near(step.weights, weights[:, i : i + 1])
-
-
-@some
-def test_beams_and_sentences_at_positions_of_their_own(case):
-    attention, (query, key, value) = attention_of(case), case.inputs()[:3]
-    with window_backend(case.formula.backend):
-        memory = attention.prepare(key, value, lengths=torch.tensor([6, 4, 1]))
-        at = torch.tensor([[3], [0], [2]])  # of each sentence
-        together = attention.attend(query, memory, position=at).context
-        for b, i in itertools.product(range(3), range(NAMED.n)):
-            row = memory.select(torch.tensor([b]))
-            one = query[b : b + 1, i : i + 1]
-            alone = attention.attend(one, row, position=int(at[b])).context
-            assert_near(alone[0, 0], together[b, i])
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
-def test_positions_of_any_integer_type(dtype):
-    case = case_of("dot", windows.monotonic(1))
-    tensors, position = case.inputs(), torch.tensor([[3], [0], [2]])
-    expected = case.call(*tensors, position=position).context
-    assert torch.equal(case.call(*tensors, position=position.to(dtype)).context, expected)
-
-
-def test_vmap_over_positions():
-    case = case_of("dot", windows.monotonic(1))
-    tensors = case.inputs()
-    position = torch.tensor([[3], [0], [2]])
-    mapped = torch.func.vmap(lambda q, k, v, t: case.call(q, k, v, position=t).context)
-    expected = case.call(*tensors, position=position).context
-    query, key, value = tensors
-    assert_near(mapped(query, key, value, position), expected)
-
-
-WITH_WIDTH = [x for x in CASES if x.values[0].window.half_width is not None]
-
-
-@pytest.mark.parametrize(
-    ("kind", "m"), [("none", 6), ("length_0", 6), ("mask_b1m", 6), ("none", 2), ("none", 0)]
-)
-@pytest.mark.parametrize("case", WITH_WIDTH)
-def test_weights_of_the_window_are_all_weights(case, kind, m):
-    attention, (query, key, value) = attention_of(case), case.inputs(m=m)[:3]
-    with window_backend(case.formula.backend):
-        memory = attention.prepare(key, value, **options(kind, NAMED.n, NAMED.m))
-        context, weights = attention.attend(query, memory, position=1, need_weights=True)
-        found = attention.attend_window(query, memory, position=1)
-    width = min(2 * case.window.half_width + 1, m)
-    assert found.weights.shape == (3, NAMED.n, width)
-    assert found.start.shape == (3, NAMED.n)
-    assert torch.equal(found.context, context)
-    assert torch.equal(scatter(found, m), weights)
-
-
-@pytest.mark.parametrize("shared", ["key", "value", "query"])
-def test_weights_of_the_window_have_the_batch_of_the_result(shared):
-    attention = luong.Attention(luong.Dot(), window=luong.LocalMonotonic(1)).double()
-    query, key, value = torch.randn(3, 5, 4), torch.randn(3, 7, 4), torch.randn(3, 7, 2)
-    query, key, value = (
-        x[0].double() if name == shared else x.double()
-        for name, x in (("query", query), ("key", key), ("value", value))
-    )
-    memory = attention.prepare(key, value)
-    found = attention.attend_window(query, memory)
-    context, weights = attention.attend(query, memory, need_weights=True)
-    assert_near(found.context, context)
-    assert_near(scatter(found, 7), weights)
-
-
-# Dropout
-
-
-@pytest.mark.parametrize("score", REFERENCE_SCORES)
-@pytest.mark.parametrize("name", WINDOWS)
-def test_dropout_is_seeded_and_the_same_on_every_backend(score, name):
-    results = []
-    for backend in BACKENDS:
-        case = case_of(score, WINDOWS[name], backend)
-        attention, tensors = attention_of(case, dropout=0.5), case.inputs()[:3]
-        with window_backend(backend):
-            torch.manual_seed(3)
-            context, weights = attention(*tensors, need_weights=True)
-            torch.manual_seed(3)
-            assert torch.equal(attention(*tensors).context, context)
-            plain = attention.eval()(*tensors, need_weights=True)
-        assert_near(weights, plain.weights)  # before dropout
-        assert (context - plain.context).abs().max() > 0.01
-        results.append(context)
-    for other in results[1:]:
-        assert_near(other, results[0])
-
-
-# Cost
-
-
-class Sizes(TorchDispatchMode):
-    """The largest tensor that comes out of any operation, backward too."""
-
-    largest = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for x in torch.utils._pytree.tree_leaves(out):
-            if isinstance(x, torch.Tensor) and x.untyped_storage().size() > 0:
-                self.largest = max(self.largest, x.untyped_storage().nbytes() // x.element_size())
-        return out
-
-
-@pytest.mark.parametrize("score", ["dot", "general", "concat_bias", "location", "g_general"])
-@pytest.mark.parametrize("name", ["local_m", "local_p", "local_p_renormalized"])
-@backends
-def test_nothing_is_of_the_size_of_all_pairs(score, name, backend):
-    n = m = 1024
-    sizes = NAMED._replace(n=n, m=m)
-    case = case_of(score, WINDOWS[name], backend, sizes)
-    tensors = case.inputs((1,), dtype=torch.float32)
-    given = {"lengths": torch.tensor([m - 3])}
-    with Sizes() as log:
-        derivatives(case.call, tensors, **given)
-    assert 0 < log.largest < 64 * n
-    with Sizes() as log:
-        case.call(*tensors, need_weights=True)
-    assert log.largest >= n * m  # which is asked for here, and seen
-
-
-PEAK = """
-import sys, pathlib, torch, luong
-from luong.kernels import dispatch
-backend = sys.argv[1]
-dispatch.BACKENDS["windowed"] = [x for x in dispatch.BACKENDS["windowed"] if x.name == backend]
-def status(name):
-    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
-def work(n):
-    x = [torch.randn(1, n, 16, requires_grad=True) for _ in range(3)]
-    scores = [luong.Dot(), luong.General(16, 16), luong.Concat(16, 16, 16), luong.Location(16, n)]
-    before = status("VmRSS")
-    for score in scores:
-        for window in (luong.LocalMonotonic(10), luong.LocalPredictive(16, 8, 10)):
-            attention = luong.Attention(score, window=window)
-            context = attention(*x, lengths=torch.tensor([n - 1])).context
-            context.sum().backward()
-    return status("VmHWM") - before
-work(8)
-print(work(8192))
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's /proc")
-@pytest.mark.parametrize("backend", ["numba", "torch"])
-def test_peak_memory(backend):
-    """In MiB, forward and backward; one array of n x m numbers would be 256, of n x m bools 64."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PEAK, backend],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 60

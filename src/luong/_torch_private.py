@@ -1,6 +1,6 @@
 """This file holds every private name of PyTorch that the package relies on, and no other does.
 
-tests/test_transforms.py fails where PyTorch drops or changes one of them.
+tests/test_torch_private.py fails where PyTorch drops or changes one of them.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ import torch
 
 import luong
 from additive_cases import backends, every_backend, normal, run
+from comparing import assert_all_near
 from luong.kernels.additive import compiled
-from operators import assert_all_near
 
 
 def bytes_kept(steps: int, attention: luong.Attention, autocast: bool) -> int:

@@ -5,8 +5,8 @@ import torch
 
 import luong
 from additive_cases import INF, NAN, every_backend, gradients, inputs, normal
+from comparing import assert_all_near, derivatives
 from luong import reference
-from operators import assert_all_near, derivatives
 
 
 @pytest.mark.parametrize("bad", [INF, -INF, NAN])

@@ -7,8 +7,8 @@ from torch._dynamo.backends.common import aot_autograd
 
 import luong
 from additive_cases import inputs, normal
+from comparing import assert_all_near, derivatives
 from luong.kernels.additive import compiled, operators
-from operators import assert_all_near, derivatives
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import torch
 
 import luong
 from additive_cases import NAN, backends, dtypes, eager_score, inputs, true_attention, true_scores
+from comparing import assert_all_near, combine, derivatives
 from luong import reference
 from luong.kernels.additive import blocks, compiled
-from operators import assert_all_near, combine, derivatives, options
+from operator_cases import options
 from rounding import assert_rounded, wide
 
 

@@ -11,9 +11,9 @@ from torch.utils.checkpoint import checkpoint
 
 import luong
 from additive_cases import INF, normal
+from comparing import assert_all_near
 from luong.kernels.additive import compiled
 from luong.kernels.additive.step_gradients import Step
-from operators import assert_all_near
 
 STEPS = 4
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 import luong
 from additive_cases import inputs
+from comparing import assert_all_near, derivatives
 from luong.kernels import threads
-from operators import assert_all_near, derivatives
 from rounding import assert_rounded
 
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
+from comparing import assert_all_near, assert_near, derivatives, probe
 from luong.kernels import windowed
-from operators import assert_all_near, assert_near, derivatives, probe, window_backend
+from operator_cases import window_backend
 from rounding import assert_rounded
 
 BACKENDS = ("numba", "torch", "reference")

@@ -11,9 +11,12 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+import torch
 from training_runs import Run, spell
 
+import luong
 from luong.toolkit.command.cli import main
+from luong.toolkit.inference.translator import Translator
 
 RECIPE = """\
 data:
@@ -68,3 +71,14 @@ def model(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return out
+
+
+@pytest.fixture(scope="session")
+def translator(model: Path) -> Translator:
+    return luong.load(model)
+
+
+@pytest.fixture(scope="session")
+def exact(model: Path) -> Translator:
+    """The same in float64."""
+    return Translator.load(model, dtype=torch.float64)

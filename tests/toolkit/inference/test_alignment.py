@@ -1,3 +1,5 @@
+"""Word alignment, against a decoder that goes step by step, and by hand."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -7,24 +9,18 @@ from typing import Literal
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-from torch import Tensor, nn
-from training_runs import Run, spell
+from aligned_pairs import PAIRS, WORDS, chance, randomized, step_by_step, subwords, true_links
+from torch import Tensor
 
 import luong
-from luong.seq2seq.model import START
-from luong.toolkit.config import Config, Data, Model, Side
+from luong.toolkit.config import Side
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.inference import alignment, links
 from luong.toolkit.inference.links import Gold, Link
-from luong.toolkit.inference.translator import Translator, build_model
+from luong.toolkit.inference.translator import Translator
 from luong.toolkit.text import batches
 from luong.toolkit.text.corpus import Pair
 from luong.toolkit.text.places import Places
-from luong.toolkit.text.vocabulary import Vocabulary
-
-WORDS = ["abc", "aabbcc", "e", "dcba", "", "edcabba", "aaa", "bd"] * 3
-PAIRS = [Pair(word, spell(word)) for word in WORDS]
 
 
 @pytest.fixture(scope="module")
@@ -36,64 +32,6 @@ def translator(model: Path) -> Translator:
 def untrained() -> Translator:
     """A model that attends sharply, by chance."""
     return chance(PAIRS, Side("characters"), Side("words"), seed=1)
-
-
-def chance(pairs: list[Pair], source: Side, target: Side, *, seed: int) -> Translator:
-    return randomized(
-        Vocabulary.build(source, [pair.source for pair in pairs]),
-        Vocabulary.build(target, [pair.target for pair in pairs]),
-        seed,
-    )
-
-
-def randomized(source: Vocabulary, target: Vocabulary, seed: int) -> Translator:
-    torch.manual_seed(seed)
-    config = Config(Data("", ""), Model(embedding_size=11, hidden_size=26))
-    model = build_model(config, source, target).eval()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter)
-    return Translator(model, source, target)
-
-
-def subwords(lines: list[str]) -> Vocabulary:
-    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
-    tokenizer.normalizer = normalizers.Sequence([])
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.BpeTrainer(
-        vocab_size=9, special_tokens=["<pad>", "<s>", "</s>", "<unk>"], show_progress=False
-    )
-    tokenizer.train_from_iterator(lines, trainer)
-    return Vocabulary(tokenizer)
-
-
-def true_links(word: str) -> set[Link]:
-    """Each sound with all its letters."""
-    found = set[Link]()
-    sound = -1
-    letters = 0
-    for i, letter in enumerate(word):
-        if i and word[i - 1] == letter and letters == 1:
-            letters = 2
-        else:
-            sound, letters = sound + 1, 1
-        found.add((i, sound))
-    return found
-
-
-def step_by_step(translator: Translator, pair: Pair) -> Tensor:
-    """The weights of each step (n + 1, m): one symbol after the other, each pair by itself."""
-    (source,) = translator.source.encode([pair.source])
-    (target,) = translator.target.encode([pair.target])
-    found = []
-    with torch.inference_mode():
-        memory, state = translator.model.encode(*batches.sources([source]))
-        for symbol in [START, *target[:-1]]:
-            previous = torch.tensor([[symbol]])
-            step = translator.model.decoder.step(previous, state, memory, need_weights=True)
-            state = step.state
-            assert step.weights is not None
-            found.append(step.weights[0, 0])
-    return torch.stack(found)
 
 
 def test_a_trained_model_finds_the_letters_of_a_sound(translator: Translator) -> None:
@@ -329,79 +267,3 @@ def test_directions_that_split_differently(untrained: Translator) -> None:
         ToolkitError, match=r"pair 1: .* split its source differently, into 3 and 1 characters"
     ):
         list(alignment.align_both(untrained, reverse, PAIRS, how="union"))
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> tuple[Path, Path]:
-    source, target = tmp_path / "s", tmp_path / "t"
-    source.write_text("".join(f"{pair.source}\n" for pair in PAIRS))
-    target.write_text("".join(f"{pair.target}\n" for pair in PAIRS))
-    return source, target
-
-
-def test_the_command(
-    run: Run, model: Path, translator: Translator, files: tuple[Path, Path], tmp_path: Path
-) -> None:
-    done = run("align", model, "--source", files[0], "--target", files[1])
-    expected = [links.write(some) for some in alignment.align(translator, PAIRS)]
-    assert (done.stdout.splitlines(), done.stderr) == (expected, "")
-    assert expected[0] == "0-0 1-1 2-2"
-    assert expected[4] == ""
-    out, gold = tmp_path / "out", tmp_path / "gold"
-    done = run("align", model, "--source", files[0], "--target", files[1], "--output", out)
-    assert (done.stdout, done.stderr, out.read_text().splitlines()) == ("", "", expected)
-
-    options = ("--device", "cpu", "--bf16", "--step", "posterior")
-    rough = run("align", model, "--source", files[0], "--target", files[1], *options)
-    close = zip(rough.stdout.splitlines(), expected, strict=True)
-    assert sum(one == other for one, other in close) > len(expected) / 2
-
-    gold.write_text("".join(f"{links.write(true_links(word))}\n" for word in WORDS))
-    one = run("evaluate", "--alignments", out, "--gold", gold).stdout.splitlines()
-    other = run("evaluate", model, "--source", files[0], "--target", files[1], "--gold", gold)
-    assert one[0] == f"{out}: 24 pairs"
-    assert (
-        one[1]
-        == other.stdout.splitlines()[1]
-        == ("AER 10.64 %   precision 100.00 %   recall 80.77 %")
-    )
-
-
-def test_files_that_do_not_fit(
-    run: Run, model: Path, files: tuple[Path, Path], tmp_path: Path
-) -> None:
-    files[1].write_text("a\nb\n")
-    out = tmp_path / "out"
-    done = run("align", model, "--source", files[0], "--target", files[1], "--output", out)
-    assert done.returncode == 1
-    message = f"{files[0]} has 24 lines, {files[1]} has 2: they should agree"
-    assert done.stderr == f"luong: {message}\n"
-    assert not out.exists()
-    done = run("evaluate", "--alignments", files[0], "--gold", files[1])
-    assert f"{files[0]}:1: expected links" in done.stderr
-    out.write_text("0-0\n")
-    files[1].write_text("0-0\n0-1\n")
-    done = run("evaluate", "--alignments", out, "--gold", files[1])
-    assert done.stderr == f"luong: {out} has 1 lines, {files[1]} has 2: they should agree\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--threshold", "0"], "--threshold: expected above 0, up to 1, got 0"),
-        (["--threshold", "nan"], "--threshold: expected above 0, up to 1, got nan"),
-        (
-            ["--device", "meta"],
-            "--device: expected cpu, or a GPU that PyTorch finds here, such as cuda or cuda:1; got "
-            "'meta'",
-        ),
-        (["--threshold", "1.5"], "--threshold: expected above 0, up to 1, got 1.5"),
-        (["--batch-size", "0"], "--batch-size: expected 1 to 10,000, got 0"),
-        (["--join", "union"], "--join joins two directions: give --reverse"),
-    ],
-)
-def test_wrong_usage(
-    run: Run, model: Path, files: tuple[Path, Path], arguments: list[str], message: str
-) -> None:
-    done = run("align", model, "--source", files[0], "--target", files[1], *arguments)
-    assert (done.returncode, done.stderr) == (2, f"luong: {message}\n")
