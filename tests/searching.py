@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from luong.seq2seq import Seq2Seq, Settings, build
+from luong.seq2seq import Hypothesis, Seq2Seq, Settings, build
 from luong.seq2seq.model import END, PAD, START, UNKNOWN
-from luong.seq2seq.search import Hypothesis
 
 KINDS: tuple[dict[str, Any], ...] = (
     {"score": "dot", "input_feeding": True},

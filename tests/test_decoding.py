@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from luong.seq2seq.search import Decoding, Sampling
+from luong.seq2seq import Decoding, Sampling
 
 
 def test_an_output_is_cut_where_its_weights_would_not_fit_into_memory() -> None:

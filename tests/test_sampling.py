@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 from torch import Tensor
 
+from luong.seq2seq import Decoding, Sampling, decode
 from luong.seq2seq.model import END
-from luong.seq2seq.search import Decoding, Sampling, decode
 from searching import (
     TARGETS,
     WORDS,

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from luong._memory import Memory
-from luong.seq2seq import Seq2Seq, greedy
+from luong.seq2seq import Decoding, Sampling, Seq2Seq, decode
 from luong.seq2seq.model import END, PAD, START, DecoderState, Predicted
-from luong.seq2seq.search import Decoding, Sampling, decode
 from searching import (
     TARGETS,
     Entry,
@@ -206,7 +205,7 @@ def test_the_best_is_the_same_however_many_are_asked_for(penalty: float) -> None
 def test_greedy_is_the_most_probable_symbol_at_every_step(seed: int) -> None:
     model = make(seed, targets=13)
     rows = ("abcde", "ed", "", "bbb")
-    for row, found in zip(rows, greedy(model, *source(*rows)), strict=True):
+    for row, (found,) in zip(rows, decode([model], *source(*rows), Decoding()), strict=True):
         chosen: list[int] = []
         while END not in chosen and len(chosen) < 2 * len(row) + 10:
             log_probs = forced([model], row, chosen)[0][-1].clone()
@@ -220,7 +219,7 @@ def test_greedy_is_the_most_probable_symbol_at_every_step(seed: int) -> None:
 
 def test_no_sentences() -> None:
     symbols, lengths = source("abc")
-    assert greedy(make(), symbols[:0], lengths[:0]) == []
+    assert decode([make()], symbols[:0], lengths[:0], Decoding()) == []
 
 
 @pytest.mark.parametrize("seeds", [(0, 3), (1, 2, 4)])

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from luong.seq2seq import Decoding, Sampling, decode
 from luong.seq2seq.model import END, PAD, START, UNKNOWN
-from luong.seq2seq.search import Decoding, Sampling, decode
 from searching import (
     WORDS,
     enumerate_all,

@@ -7,7 +7,6 @@ from .encoder import Encoder as Encoder
 from .model import Seq2Seq as Seq2Seq
 from .search import Hypothesis as Hypothesis
 from .search import decode as decode
-from .search import greedy as greedy
 from .settings import Settings as Settings
 from .symbols import END as END
 from .symbols import PAD as PAD

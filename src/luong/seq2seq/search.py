@@ -14,8 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from luong.seq2seq.decoding import Decoding as Decoding
-from luong.seq2seq.decoding import Sampling as Sampling
+from luong.seq2seq.decoding import Decoding, Sampling
 from luong.seq2seq.model import END, PAD, START, Seq2Seq
 from luong.seq2seq.rules import NEVER, Rules
 
@@ -30,19 +29,6 @@ class Hypothesis(NamedTuple):
     score: float  # log-probability, END included where there is one
     weights: Tensor  # (n, m): row i is what was attended when symbol i was predicted
     finished: bool  # False: cut at the length limit
-
-
-def greedy(
-    model: Seq2Seq,
-    source: Tensor,
-    lengths: Tensor,
-    *,
-    max_ratio: float = 2.0,
-    max_extra: int = 10,
-) -> list[Hypothesis]:
-    """Return the outputs of greedy search: `decode` with a beam of one."""
-    decoding = Decoding(max_ratio=max_ratio, max_extra=max_extra)
-    return [best for (best,) in decode([model], source, lengths, decoding)]
 
 
 @torch.inference_mode()

@@ -15,7 +15,7 @@ import pytest
 import torch
 from training_runs import Run, spell
 
-from luong.seq2seq.search import Decoding, Sampling
+from luong.seq2seq import Decoding, Sampling
 from luong.toolkit.inference.translator import Translator
 from rounding import assert_rounded
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from luong.seq2seq.search import Decoding
+from luong.seq2seq import Decoding
 from luong.toolkit.inference.translator import Translator
 
 

@@ -17,9 +17,8 @@ from torch import Tensor
 from training_runs import spell
 
 import luong
-from luong.seq2seq import Settings, build
+from luong.seq2seq import Decoding, Sampling, Settings, build
 from luong.seq2seq.model import UNKNOWN
-from luong.seq2seq.search import Decoding, Sampling
 from luong.toolkit.config import Side
 from luong.toolkit.devices import default_device
 from luong.toolkit.errors import ToolkitError

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from luong.seq2seq import Seq2Seq, build
+from luong.seq2seq.decoding import Decoding
 from luong.seq2seq.model import UNKNOWN
-from luong.seq2seq.search import Decoding, decode
+from luong.seq2seq.search import decode
 from luong.toolkit.choices import BATCH_SIZE, SOURCE_LENGTH, Lines, StepName
 from luong.toolkit.config import Config
 from luong.toolkit.errors import ToolkitError
