@@ -12,7 +12,7 @@ from luong.toolkit.config import Config, Data, Model, Side
 from luong.toolkit.inference.links import Link
 from luong.toolkit.inference.translator import Translator, build_model
 from luong.toolkit.text import batches
-from luong.toolkit.text.corpus import Pair
+from luong.toolkit.text.lines import Pair
 from luong.toolkit.text.vocabulary import Vocabulary
 
 WORDS = ["abc", "aabbcc", "e", "dcba", "", "edcabba", "aaa", "bd"] * 3
@@ -34,6 +34,10 @@ def randomized(source: Vocabulary, target: Vocabulary, seed: int) -> Translator:
     for parameter in model.parameters():
         nn.init.normal_(parameter)
     return Translator(model, source, target)
+
+
+def examples_of(translator: Translator, pairs: list[Pair]) -> list[batches.Example]:
+    return batches.examples(pairs, translator.source, translator.target)
 
 
 def subwords(lines: list[str]) -> Vocabulary:

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from luong.toolkit import reading
 from luong.toolkit.command import streams
+from luong.toolkit.corpora import parse
 from luong.toolkit.errors import ToolkitError
-from luong.toolkit.text import corpus
+from luong.toolkit.text import corpus, lines
 from luong.toolkit.torchrun import Process
 
 
@@ -75,9 +76,9 @@ def test_what_unpacks_to_more_than_text_does_is_refused(
 ) -> None:
     path = packed(tmp_path / "x.gz", part, 4)
     read = {
-        "check": lambda: sum(1 for _ in corpus.scan(str(path), 5000)),
+        "check": lambda: sum(1 for _ in corpus.scan(parse(str(path)), 5000)),
         "read": lambda: corpus.read(str(path)),
-        "lines": lambda: sum(1 for _ in corpus.lines(path)),
+        "lines": lambda: sum(1 for _ in lines.lines(path)),
     }[verb]
     with pytest.raises(ToolkitError, match=f"^{path}(:1)?: ") as caught:
         read()
@@ -95,9 +96,9 @@ def test_memory_is_bounded_whatever_a_recipe_allows(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"a" * 2**25)
     tracemalloc.start()
-    assert [len(item) for item in corpus.scan(str(path), 10**12)] == [1]
+    assert [len(item) for item in corpus.scan(parse(str(path)), 10**12)] == [1]
     with pytest.raises(ToolkitError, match=f"^{path}:1: is longer than 262,144 bytes$"):
-        list(corpus.lines(path))
+        list(lines.lines(path))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 60_000_000
@@ -106,20 +107,20 @@ def test_memory_is_bounded_whatever_a_recipe_allows(tmp_path: Path) -> None:
 def test_text_that_repeats_itself_is_read(tmp_path: Path) -> None:
     rows = b"".join(b"%d\t%d\n" % (i, i * i) for i in range(10_000))
     path = packed(tmp_path / "x.gz", rows, 20)  # 3 MB
-    assert sum(1 for _ in corpus.lines(path)) == 200_000
+    assert sum(1 for _ in lines.lines(path)) == 200_000
 
 
 def test_an_endless_device_is_refused(tmp_path: Path) -> None:
-    for read in (corpus.lines, reading.blocks):
+    for read in (lines.lines, reading.blocks):
         with pytest.raises(ToolkitError, match=r"^/dev/zero: expected a file of lines, this is a"):
             list(read(Path("/dev/zero")))
     with pytest.raises(ToolkitError, match="this is a device"):
-        list(corpus.scan("/dev/urandom", 5000))
+        list(corpus.scan(parse("/dev/urandom"), 5000))
     link = tmp_path / "link"
     link.symlink_to("/dev/zero")
     with pytest.raises(ToolkitError, match=f"^{link}: expected a file of lines"):
         corpus.read(str(link))
-    assert list(corpus.lines(Path(os.devnull))) == []
+    assert list(lines.lines(Path(os.devnull))) == []
 
 
 def test_a_name_that_no_file_can_have() -> None:

@@ -13,6 +13,7 @@ import yaml
 
 from luong.seq2seq.settings import Settings
 from luong.toolkit import files
+from luong.toolkit.corpora import located
 from luong.toolkit.errors import ToolkitError, UsageError
 from luong.toolkit.plain import Scalar, parse_yaml
 from luong.toolkit.schema import build
@@ -349,15 +350,6 @@ def recipe_path(name: str) -> Path:
 def read_settings(path: Path) -> dict[str, Scalar]:
     """Return the settings that a YAML file names, as they are written, by their keys."""
     return parse_yaml(path, files.read(path, _MOST))
-
-
-def located(corpus: str) -> str:
-    """Return the same settings, with files that are found from any folder."""
-    if corpus.startswith("cmudict:"):
-        return corpus
-    parts = [corpus] if Path(corpus).exists() else corpus.split(",")
-    found = [str(Path(part).absolute()) for part in parts]
-    return ",".join(found) if len(parts) == 1 or not any("," in name for name in found) else corpus
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

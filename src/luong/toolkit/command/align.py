@@ -20,12 +20,13 @@ def run(argv: Sequence[str]) -> None:
     device = options.find_device(arguments)
 
     from luong.toolkit.inference import alignment
+    from luong.toolkit.text.lines import pairs
 
     model = options.load_on(device, arguments, arguments.model)
     other = options.load_on(device, arguments, arguments.reverse) if arguments.reverse else None
     found = alignment.links_of(
         model,
-        alignment.read(arguments.source, arguments.target),
+        pairs(arguments.source, arguments.target),
         reverse=other,
         how=arguments.join,
         step=arguments.step,

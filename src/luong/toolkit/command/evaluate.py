@@ -25,7 +25,7 @@ from luong.toolkit.outputs import destination
 
 if TYPE_CHECKING:
     from luong.toolkit.inference.measures import Answer, Bucket, Measurement
-    from luong.toolkit.text.corpus import Pair
+    from luong.toolkit.text.lines import Pair
 
 _SEARCH = ("beam", "length_penalty", "no_repeat_ngram")
 _OUTPUTS = (*_SEARCH, "replace_unknown", "dictionary")  # options for new outputs
@@ -190,7 +190,7 @@ def _check_model(arguments: Namespace) -> None:
 
 def _evaluate_links(arguments: Namespace) -> None:
     from luong.toolkit.inference import links
-    from luong.toolkit.text.corpus import lines
+    from luong.toolkit.text.lines import lines, pairs, require_even
 
     if arguments.alignments:
         name, file = str(arguments.alignments), enumerate(lines(arguments.alignments), 1)
@@ -198,13 +198,13 @@ def _evaluate_links(arguments: Namespace) -> None:
     else:
         from luong.toolkit.inference import alignment
 
-        name, pairs = str(arguments.source), alignment.read(arguments.source, arguments.target[0])
-        found = [*alignment.align(options.load(arguments), pairs)]
+        name, found_pairs = str(arguments.source), pairs(arguments.source, arguments.target[0])
+        found = [*alignment.align(options.load(arguments), found_pairs)]
     gold = [
         links.read_gold(line, f"{arguments.gold}:{number}", arguments.gold_base)
         for number, line in enumerate(lines(arguments.gold), 1)
     ]
-    _check_counts({name: len(found), str(arguments.gold): len(gold)})
+    require_even({name: len(found), str(arguments.gold): len(gold)})
     result = links.agreement(zip(found, gold, strict=True))
     if arguments.json:
         print(json.dumps({"data": name, "gold": str(arguments.gold), **result._asdict()}))
@@ -254,16 +254,16 @@ def _remark(found: Sequence[Answer]) -> None:
 
 def _of_hypotheses(arguments: Namespace) -> _Results:
     from luong.toolkit.inference.measures import given, measure
-    from luong.toolkit.text.corpus import lines
+    from luong.toolkit.text.lines import lines, require_even
 
     name = str(arguments.hypotheses)
     files = {str(path): list(lines(path)) for path in arguments.target}
     outputs = list(lines(arguments.hypotheses))
     sources = list(lines(arguments.source)) if arguments.source else None
     counts = {name: len(outputs)} | {path: len(file) for path, file in files.items()}
-    _check_counts(counts)
+    require_even(counts)
     if sources is not None:
-        _check_counts({name: len(outputs), str(arguments.source): len(sources)})
+        require_even({name: len(outputs), str(arguments.source): len(sources)})
     if not outputs:
         raise ToolkitError(f"{name}: no lines in it")
     found = given(outputs, [*zip(*files.values(), strict=True)], sources)
@@ -317,10 +317,11 @@ def _pairs(arguments: Namespace) -> tuple[str, list[Pair], int]:
     """Return the name of the corpus, its pairs, and how many of the first hold all sources in
     order.
     """
-    from luong.toolkit.text import corpus
+    from luong.toolkit.corpora import parse
+    from luong.toolkit.text import corpus, lines
 
     if arguments.source:
-        files = [corpus.read_parallel(arguments.source, target) for target in arguments.target]
+        files = [lines.read_pairs(arguments.source, target) for target in arguments.target]
         name = ", ".join(map(str, [arguments.source, *arguments.target]))
         return name, [pair for file in files for pair in file], len(files[0])
     data = arguments.data
@@ -330,20 +331,13 @@ def _pairs(arguments: Namespace) -> tuple[str, list[Pair], int]:
         data = Config.of_run(arguments.model).data.test
     if data is None:
         raise UsageError("the recipe names no test corpus: give --data")
-    for path in corpus.files(data):
+    found = parse(data)
+    for path in corpus.files(found):
         if not arguments.data and not path.exists():
             raise ToolkitError(f"{path}: there is no such file (data.test of the run): give --data")
-    options.check_output(arguments.output, *corpus.files(data))
-    pairs = list(corpus.read(data))
+    options.check_output(arguments.output, *corpus.files(found))
+    pairs = list(corpus.pairs(found))
     return data, pairs, len(pairs)
-
-
-def _check_counts(counts: dict[str, int]) -> None:
-    """Refuse files of different lengths, naming the first two."""
-    (first, count), *others = counts.items()
-    for other, n in others:
-        if n != count:
-            raise ToolkitError(f"{first} has {count} lines, {other} has {n}: they should agree")
 
 
 def _print(results: _Results) -> None:

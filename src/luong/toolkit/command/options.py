@@ -212,7 +212,7 @@ def dictionary(arguments: Namespace) -> Mapping[str, str] | None:
     if not arguments.replace_unknown:
         return None
 
-    from luong.toolkit.text.corpus import lines
+    from luong.toolkit.text.lines import lines
 
     path: Path | None = arguments.dictionary
     entries: dict[str, str] = {}

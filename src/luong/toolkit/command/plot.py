@@ -151,7 +151,8 @@ def _alignments(arguments: Namespace) -> Figure:
 def _forced(translator: Translator, arguments: Namespace) -> Picture:
     from luong.toolkit.inference import alignment
     from luong.toolkit.inference.pictures import Picture
-    from luong.toolkit.text.corpus import Pair
+    from luong.toolkit.text import batches
+    from luong.toolkit.text.lines import Pair
 
     source, target = (terminal.checked(text) for text in (arguments.text[0], arguments.target))
     pieces = translator.source.split(source), translator.target.split(target)
@@ -159,14 +160,14 @@ def _forced(translator: Translator, arguments: Namespace) -> Picture:
         raise ToolkitError("there is nothing to draw: a side is empty")
     if max(map(len, pieces)) > _LONGEST:
         raise ToolkitError(f"too long to draw: expected at most {_LONGEST:,} symbols of a side")
-    (example,) = alignment.encode(translator, [Pair(source, target)])
+    (example,) = batches.examples([Pair(source, target)], translator.source, translator.target)
     return Picture(alignment.attended(translator, example, arguments.step), *pieces)
 
 
 def _translated(translator: Translator, arguments: Namespace) -> tuple[list[Picture], list[str]]:
     """Return pictures of what the model puts out, and titles where they have any."""
     if arguments.input:
-        from luong.toolkit.text.corpus import lines
+        from luong.toolkit.text.lines import lines
 
         texts = list(islice(lines(arguments.input), _MOST + 1))
         if len(texts) > _MOST:

@@ -16,9 +16,9 @@ def run(argv: Sequence[str]) -> None:
     """luong score MODEL --source FILE --target FILE"""
     arguments = _parser().parse_args(list(argv))
 
-    from luong.toolkit.text import corpus
+    from luong.toolkit.text.lines import read_pairs
 
-    pairs = iter(corpus.read_parallel(arguments.source, arguments.target))
+    pairs = iter(read_pairs(arguments.source, arguments.target))
     translator = options.load(arguments)
     total, symbols, count = 0.0, 0, 0
     while pool := list(islice(pairs, _POOL)):

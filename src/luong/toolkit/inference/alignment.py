@@ -12,8 +12,7 @@ that knows of this. "posterior" are the weights of the word predicted, once it i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
-from itertools import islice, tee, zip_longest
-from pathlib import Path
+from itertools import islice, tee
 from typing import NamedTuple
 
 import torch
@@ -30,7 +29,7 @@ from luong.toolkit.inference.translation import strongest
 from luong.toolkit.inference.translator import Translator
 from luong.toolkit.text import batches
 from luong.toolkit.text.batches import Example
-from luong.toolkit.text.corpus import Pair, lines
+from luong.toolkit.text.lines import Pair
 from luong.toolkit.text.places import Places
 
 _POOL = 4096  # pairs that are read ahead, so that pairs of similar length go together
@@ -60,19 +59,6 @@ class Weighed(NamedTuple):
             for side in (self.source, self.target)
         )
         return (of_target / of_target.sum(0).clamp(min=1)).T @ self.weights @ of_source
-
-
-def read(source: Path, target: Path) -> Iterator[Pair]:
-    """Yield line i of one file with line i of the other, read as they are needed."""
-    counts = [0, 0]
-    for sides in zip_longest(lines(source), lines(target)):
-        counts = [count + (side is not None) for count, side in zip(counts, sides, strict=True)]
-        if counts[0] == counts[1]:
-            yield Pair(*sides)
-    if counts[0] != counts[1]:
-        raise ToolkitError(
-            f"{source} has {counts[0]} lines, {target} has {counts[1]}: they should agree"
-        )
 
 
 def rows(steps: Tensor, count: int, step: StepName, attention: Attention) -> Tensor:
@@ -200,7 +186,7 @@ def weigh(
     attention = translator.model.decoder.attention
     stream, done = iter(pairs), 0
     while pool := list(islice(stream, _POOL)):
-        examples = encode(translator, pool)
+        examples = batches.examples(pool, translator.source, translator.target)
         sources = translator.source.places([pair.source for pair in pool])
         targets = translator.target.places([pair.target for pair in pool])
         width = max(_BLOCK, len(translator.target) if step == "posterior" else 0)
@@ -223,13 +209,6 @@ def attended(translator: Translator, example: Example, step: StepName = "predict
     """Return the weights (n, m) of each target word of a pair that has no empty side."""
     steps = torch.cat([part for (part,) in blocks(translator, [example], step)])
     return rows(steps, len(example.target) - 1, step, translator.model.decoder.attention)
-
-
-def encode(translator: Translator, pairs: Sequence[Pair]) -> list[Example]:
-    """Return the pairs in symbols."""
-    sources = translator.source.encode([pair.source for pair in pairs])
-    targets = translator.target.encode([pair.target for pair in pairs])
-    return [Example(*sides) for sides in zip(sources, targets, strict=True)]
 
 
 @torch.inference_mode()

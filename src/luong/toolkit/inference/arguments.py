@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from luong.toolkit.text.corpus import Pair
+from luong.toolkit.text.lines import Pair
 
 
 def strings(name: str, lines: Iterable[str]) -> list[str]:

@@ -11,7 +11,7 @@ from luong.toolkit.choices import DEFAULT_METRICS, METRICS, SPECIAL, Lines
 from luong.toolkit.inference.measures import Answer, Measurement, Text, check_tokenizer, measure
 from luong.toolkit.inference.measures import perplexity as perplexity_of
 from luong.toolkit.inference.translator import Translator
-from luong.toolkit.text.corpus import Pair
+from luong.toolkit.text.lines import Pair
 from luong.toolkit.text.vocabulary import Vocabulary
 
 

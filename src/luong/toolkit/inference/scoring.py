@@ -14,16 +14,14 @@ from luong.toolkit.inference.translation import Score
 from luong.toolkit.inference.translator import Translator
 from luong.toolkit.text import batches
 from luong.toolkit.text.batches import Batch, Example
-from luong.toolkit.text.corpus import Pair
+from luong.toolkit.text.lines import Pair
 
 
 @torch.inference_mode()
 def score(translator: Translator, pairs: Sequence[Pair], *, batch_size: int) -> list[Score]:
     """Return the log-probability of the target of each pair, given its source."""
     BATCH_SIZE.check("batch_size", batch_size)
-    sources = translator.source.encode([pair.source for pair in pairs])
-    targets = translator.target.encode([pair.target for pair in pairs])
-    examples = [Example(*pair) for pair in zip(sources, targets, strict=True)]
+    examples = batches.examples(pairs, translator.source, translator.target)
     order = sorted(range(len(examples)), key=lambda i: len(examples[i].target))
     scores = dict[int, Score]()
     while order:

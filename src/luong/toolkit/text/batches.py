@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from luong.seq2seq.model import END, PAD, START
+from luong.toolkit.text.lines import Pair
+from luong.toolkit.text.vocabulary import Vocabulary
 
 CELLS = 1 << 26  # numbers in the largest tensor of a batch: a quarter of a gigabyte
 _POOL = 64  # batches whose pairs are sorted by length together
@@ -21,6 +23,15 @@ class Example(NamedTuple):
 
     source: list[int]
     target: list[int]
+
+
+def examples(pairs: Sequence[Pair], source: Vocabulary, target: Vocabulary) -> list[Example]:
+    """Return the symbols of `pairs`."""
+    sides = (
+        source.encode([pair.source for pair in pairs]),
+        target.encode([pair.target for pair in pairs]),
+    )
+    return [Example(*sides) for sides in zip(*sides, strict=True)]
 
 
 class Batch(NamedTuple):

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from luong.seq2seq.model import END
 from luong.toolkit import files
 from luong.toolkit.errors import ToolkitError
-from luong.toolkit.text.batches import Example
-from luong.toolkit.text.corpus import Pair
+from luong.toolkit.text.batches import Example, examples
+from luong.toolkit.text.lines import Pair
 from luong.toolkit.text.vocabulary import Vocabulary
 
 _CHARACTERS = 250_000  # encoded at a time
@@ -103,10 +103,7 @@ def write(pairs: Iterator[Pair], source: Vocabulary, target: Vocabulary, path: P
     """Write the symbols of `pairs` to an Arrow file, in record batches of two columns."""
     with path.open("wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
         for chunk in _chunks(pairs):
-            sides = (
-                source.encode([pair.source for pair in chunk]),
-                target.encode([pair.target for pair in chunk]),
-            )
+            sides = zip(*examples(chunk, source, target), strict=True)
             columns = [pa.array(side, _SYMBOLS) for side in sides]
             writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
 

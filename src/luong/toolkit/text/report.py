@@ -13,13 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from luong.toolkit.choices import SPECIAL
+from luong.toolkit.corpora import Table, parse
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.reading import Problem
 from luong.toolkit.standard import printable
 from luong.toolkit.text import corpus
-from luong.toolkit.text.corpus import Pair
+from luong.toolkit.text.lines import Pair
 
 _SPECIAL = frozenset(SPECIAL)
+_HINT = " (two files whose lines belong together are one corpus: SOURCE,TARGET)"
 
 
 class Lengths(NamedTuple):
@@ -121,7 +123,8 @@ def check(name: str, max_length: int, limit: int) -> tuple[Report, Hashes]:
     pairs, sources = array("q"), array("q")
     problems, bad, equal, error = list[Problem](), 0, 0, None
     try:
-        items = _progress(corpus.scan(name, max_length), name)
+        table = isinstance(known := parse(name), Table)
+        items = _progress(corpus.scan(known, max_length), name)
         for number, item in enumerate(items, 1):  # a line of a file each
             if isinstance(item, Pair):
                 source.add(item.source, number)
@@ -133,7 +136,7 @@ def check(name: str, max_length: int, limit: int) -> tuple[Report, Hashes]:
                 bad += 1
                 problems += item if bad <= limit else []
         if not pairs:
-            error = f"{name}: no pairs in it" + _hint(name, bad)
+            error = f"{name}: no pairs in it" + (_HINT if bad and table else "")
     except ToolkitError as ended:
         error = str(ended)
     hashes = Hashes(np.unique(np.array(pairs)), np.unique(np.array(sources)))
@@ -175,12 +178,6 @@ def _lengths(lengths: array[int], distinct: set[str]) -> Lengths:
     ranked = np.sort(np.array(lengths))
     median, percentile = (int(ranked[round(p * (len(ranked) - 1))]) for p in (0.5, 0.95))
     return Lengths(median, percentile, int(ranked[-1]), len(distinct))
-
-
-def _hint(name: str, bad: int) -> str:
-    if bad and not name.startswith(corpus.CMUDICT) and len(corpus.files(name)) == 1:
-        return " (two files whose lines belong together are one corpus: SOURCE,TARGET)"
-    return ""
 
 
 def _progress(items: Iterable[Pair | list[Problem]], name: str) -> Iterable[Pair | list[Problem]]:

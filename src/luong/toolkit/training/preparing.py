@@ -17,20 +17,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from luong.toolkit import files
 from luong.toolkit.config import Data
+from luong.toolkit.corpora import Corpus, Dictionary, Parallel, parse
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.files import replacing
 from luong.toolkit.plain import parse_json
 from luong.toolkit.reading import Problem
 from luong.toolkit.text import corpus
-from luong.toolkit.text.corpus import Pair
 from luong.toolkit.text.encoded import Examples, write
+from luong.toolkit.text.lines import Pair
 from luong.toolkit.text.vocabulary import Vocabulary
 from luong.toolkit.training.progress import Journal
 
 FILES = ("source.json", "target.json", "train.arrow", "prepared.json")  # of the folder
-_FORMAT = 1  # of it
-_MOST = 1 << 20  # bytes of prepared.json
-_NO_MATTER = ("train", "dev", "test")  # settings: files count by what is in them
+_FOLDER_FORMAT = 1  # its version
+_MAX_RECORD = 1 << 20  # bytes of prepared.json
+_FILE_SETTINGS = ("train", "dev", "test")  # names: what is in the files counts instead
 
 
 class Prepared(NamedTuple):
@@ -62,14 +63,14 @@ class Skipped:
 class _Reader:
     """The training corpus as a stream, as often as it is wanted, with a progress bar."""
 
-    def __init__(self, data: Data, bar: Progress) -> None:
-        self.data, self.bar = data, bar
+    def __init__(self, train: Corpus, data: Data, bar: Progress) -> None:
+        self.train, self.data, self.bar = train, data, bar
         self.total: int | None = None  # pairs: known once they have been read
         self.skipped = Skipped()  # in the last reading
 
     def read(self, task: str) -> Iterator[Pair]:
         self.skipped = Skipped()
-        pairs = corpus.pairs(self.data.train, self.data.max_length, _rule(self.data, self.skipped))
+        pairs = corpus.pairs(self.train, self.data.max_length, _rule(self.data, self.skipped))
         number = count()
         for pair in self.bar.track(pairs, self.total, description=task):
             next(number)
@@ -97,16 +98,18 @@ def prepare(
     written. Several processes may call it at once.
     """
     folder, skipped = out / "data", Skipped()
-    dev = list(corpus.pairs(_again(data.dev), data.max_length, _rule(data, skipped)))
+    train, dev_corpus = parse(data.train), parse(data.dev)
+    _require_files(dev_corpus)
+    dev = list(corpus.pairs(dev_corpus, data.max_length, _rule(data, skipped)))
     skipped.report(data.dev, journal)
-    digest = _digest(data, known)
+    digest = _digest(data, train, known)
     try:
         try:
             prepared, skipped = _load(folder, digest, data, dev)
         except ToolkitError as reason:
             if (folder / "prepared.json").exists():
                 journal.say(f"{reason}: preparing it again")
-            _write(data, folder, digest, journal, known)
+            _write(data, train, folder, digest, journal, known)
             prepared, skipped = _load(folder, digest, data, dev)
     except OSError as error:
         raise ToolkitError(f"{folder}: {error.strerror or error}") from error
@@ -132,7 +135,7 @@ def _load(folder: Path, digest: str, data: Data, dev: list[Pair]) -> tuple[Prepa
 
 def _record(path: Path) -> _Record:
     try:
-        match parse_json(files.read(path, _MOST)):
+        match parse_json(files.read(path, _MAX_RECORD)):
             case {"digest": str(digest), "skipped": [int(count), str(first)], **rest}:
                 return _Record(digest, (count, first), _hashes(rest.get("hashes")))
         raise ValueError("its fields are not those of prepared data")
@@ -150,6 +153,7 @@ def _hashes(told: object) -> dict[str, str]:
 
 def _write(
     data: Data,
+    train: Corpus,
     folder: Path,
     digest: str,
     journal: Journal,
@@ -158,9 +162,9 @@ def _write(
     """Write all of `Prepared` except the dev pairs; `prepared.json` comes last and vouches for
     it.
     """
-    _remark(data, journal)
+    _say_where_one_file_is_both(train, journal)
     with _progress(journal.console) as bar:
-        reader = _Reader(data, bar)
+        reader = _Reader(train, data, bar)
         source, target = known or (
             Vocabulary.build(data.source, (p.source for p in reader.read("source symbols"))),
             Vocabulary.build(data.target, (p.target for p in reader.read("target symbols"))),
@@ -176,7 +180,7 @@ def _write(
                     vocabulary.save(path)
             with replacing(folder / "train.arrow") as path:
                 write(reader.read("encoding"), source, target, path)
-            if _digest(data, known) != digest:
+            if _digest(data, train, known) != digest:
                 raise ToolkitError(f"{data.train}: changed while it was read; start again")
             content = {
                 "digest": digest,
@@ -187,24 +191,24 @@ def _write(
                 path.write_text(json.dumps(content), encoding="utf-8")
 
 
-def _digest(data: Data, known: tuple[Vocabulary, Vocabulary] | None) -> str:
+def _digest(data: Data, train: Corpus, known: tuple[Vocabulary, Vocabulary] | None) -> str:
     """Return a hash of everything that the prepared data depend on."""
-    settings = {name: value for name, value in asdict(data).items() if name not in _NO_MATTER}
-    contents = [files.digest(path) for path in corpus.files(_again(data.train))]
-    settings |= {"format": _FORMAT, "files": contents}
+    settings = {name: value for name, value in asdict(data).items() if name not in _FILE_SETTINGS}
+    _require_files(train)
+    contents = [files.digest(path) for path in corpus.files(train)]
+    settings |= {"format": _FOLDER_FORMAT, "files": contents}
     if known:
         settings["known"] = [vocabulary.names for vocabulary in known]
-    if data.train.startswith(corpus.CMUDICT):  # its parts are of the same files
+    if isinstance(train, Dictionary):  # its parts are of the same files
         settings["train"] = data.train
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
-def _again(name: str) -> str:
-    """Return `name`, if that corpus can be read more than once."""
-    for path in corpus.files(name):
+def _require_files(read_again: Corpus) -> None:
+    """Refuse a corpus that cannot be read more than once."""
+    for path in corpus.files(read_again):
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise ToolkitError(f"{path}: not a file: it is read more than once, so save it to one")
-    return name
 
 
 def _rule(data: Data, skipped: Skipped) -> Callable[[list[Problem]], None]:
@@ -217,9 +221,11 @@ def _refuse(problems: list[Problem]) -> None:
     )
 
 
-def _remark(data: Data, journal: Journal) -> None:
-    match corpus.files(data.train):
-        case [source, target] if source.exists() and target.exists() and source.samefile(target):
+def _say_where_one_file_is_both(train: Corpus, journal: Journal) -> None:
+    match train:
+        case Parallel(source, target) if (
+            source.exists() and target.exists() and source.samefile(target)
+        ):
             journal.say(f"{source} is both the source and the target")
 
 

@@ -14,9 +14,8 @@ from luong.toolkit.inference import evaluation
 from luong.toolkit.inference.measures import measure
 from luong.toolkit.inference.translator import Translator
 from luong.toolkit.text import batches
-from luong.toolkit.text.batches import Batch, Example
-from luong.toolkit.text.corpus import Pair
-from luong.toolkit.text.vocabulary import Vocabulary
+from luong.toolkit.text.batches import Batch
+from luong.toolkit.text.lines import Pair
 from luong.toolkit.training import processes
 
 _ROWS = 128  # in a batch
@@ -63,7 +62,7 @@ def cross_entropy(model: nn.Module, batch: Batch, smoothing: float = 0.0) -> Ten
 
 @torch.inference_mode()
 def _loss(translator: Translator, pairs: Sequence[Pair]) -> float:
-    data = examples(pairs, translator.source, translator.target)
+    data = batches.examples(pairs, translator.source, translator.target)
     order = batches.by_length(np.array([(len(e.source), len(e.target)) for e in data]))
     chunks = [order[i : i + _ROWS] for i in range(0, len(order), _ROWS)]
     loss, symbols = 0.0, 0
@@ -81,12 +80,3 @@ def _measured(translator: Translator, pairs: Sequence[Pair], metric: str) -> dic
     found = processes.gather(answers)
     sentences = evaluation.of_sentences(translator)
     return {name: measure(name, found, sentences=sentences).of() for name in MEASURES[metric]}
-
-
-def examples(pairs: Sequence[Pair], source: Vocabulary, target: Vocabulary) -> list[Example]:
-    """Return the symbols of `pairs`."""
-    sides = (
-        source.encode([pair.source for pair in pairs]),
-        target.encode([pair.target for pair in pairs]),
-    )
-    return [Example(*sides) for sides in zip(*sides, strict=True)]
