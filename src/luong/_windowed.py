@@ -72,7 +72,8 @@ def attend_window(comparison: Comparison, keys: WindowedKeys, *, dropout: float)
         scores = scores + gaussian.log(keys.key_positions)
     weights = dense.softmax(scores, keys.live, keys.empty)
     if gaussian is not None and not gaussian.renormalize:
-        weights = weights * torch.where(keys.live, gaussian.log(keys.key_positions).exp(), 0)
+        factors = torch.where(keys.live, gaussian.log(keys.key_positions).exp(), 0)
+        weights = dense.flush(weights * factors)
     value = comparison.memory.value
     context = sums(dense.drop(weights, dropout), dense.upcast(value), keys.key_positions)
     return AttendedWindow(context.to(value.dtype), weights.to(value.dtype), keys.start)

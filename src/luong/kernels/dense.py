@@ -54,7 +54,24 @@ def softmax(scores: Tensor, mask: Tensor | None, empty: Tensor | None) -> Tensor
     if mask is not None:
         scores = torch.where(mask, scores, float("-inf"))
     scores = fill(scores, empty)  # a row of nothing but -inf would give NaN
-    return fill(torch.softmax(scores, -1), empty)
+    return fill(flush(torch.softmax(scores, -1)), empty)
+
+
+def flush(weights: Tensor) -> Tensor:
+    """Return weights with 0 in place of denormal ones, by which some processors multiply slowly.
+
+    A product with a denormal number can take a hundred cycles on an Intel processor, and the
+    softmax of scores that differ by 88 or more is one. In an export it stays as it is.
+    """
+    if torch.compiler.is_exporting():
+        return weights
+    return F.threshold(weights, largest_denormal(weights.dtype), 0.0)
+
+
+def largest_denormal(dtype: torch.dtype) -> float:
+    """Return the largest number of a dtype that lies below its normal ones."""
+    info = torch.finfo(dtype)
+    return info.smallest_normal * (1 - info.eps)
 
 
 def drop(weights: Tensor, dropout: float) -> Tensor:

@@ -25,6 +25,7 @@ class Limits(NamedTuple):
     exponent: float  # the least x for which exp(x) is a normal number
     shrink: float  # a factor for B and p in gradients, which hold 1 / (B + p)^2
     huge: float  # a number whose square overflows
+    normal: float  # the least number that is not denormal
 
 
 @inline
@@ -96,9 +97,9 @@ def limits(x):
 @overload(limits, jit_options={"forceinline": True})
 def _limits_by_type(x):
     if x.bitwidth == 32:
-        found = Limits(*map(np.float32, (12, 21, -87, 2.0**-13, 2.0**100)))
+        found = Limits(*map(np.float32, (12, 21, -87, 2.0**-13, 2.0**100, 2.0**-126)))
     else:
-        found = Limits(150.0, 175.0, -708.0, 2.0**-25, 2.0**700)
+        found = Limits(150.0, 175.0, -708.0, 2.0**-25, 2.0**700, 2.0**-1022)
     return lambda x: found
 
 
@@ -127,6 +128,12 @@ def exp(x):
     low = limits(x).exponent
     s, y = reduce(low if x < low else x)
     return s - s if x < low else s * y + s
+
+
+@inline
+def flush(x):
+    """Return x, and 0 if it is denormal: processors can take a hundred cycles for a product."""
+    return x - x if abs(x) < limits(x).normal else x
 
 
 @fast_inline

@@ -16,7 +16,17 @@ vectorises without alias checks, which it gives up on where there are many array
 
 from __future__ import annotations
 
-from luong.kernels.elementary import add_times, as_, clamp, dot, limits, reduce, scratch, tanh
+from luong.kernels.elementary import (
+    add_times,
+    as_,
+    clamp,
+    dot,
+    flush,
+    limits,
+    reduce,
+    scratch,
+    tanh,
+)
 from luong.kernels.jit import exact, fast_inline, inline
 
 CHUNK = 64  # features of a task
@@ -319,5 +329,5 @@ def through_softmax(weights, grad, masked, start, stop):
         w, g = weights[r], grad[r]
         total = dot(w, g)
         for j in range(len(g)):
-            u = (g[j] - total) * w[j]
+            u = flush((g[j] - total) * w[j])
             g[j] = as_(0, u) if masked and w[j] == 0 else u

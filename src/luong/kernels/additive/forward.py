@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from luong.kernels.elementary import as_, clamp, exp, limits, reduce, scratch, tanh
+from luong.kernels.elementary import as_, clamp, exp, flush, limits, reduce, scratch, tanh
 from luong.kernels.jit import exact, fast_inline, inline
 
 PAD = 32  # features are padded to whole pairs of vectors of 16
@@ -128,7 +128,7 @@ def _softmax(row, top):
         row[j] = exp(row[j] - top)
     total = _sum(row)
     for j in range(len(row)):  # a zero stays one even where the total is NaN
-        row[j] = row[j] / total if row[j] != 0 else row[j]
+        row[j] = flush(row[j] / total) if row[j] != 0 else row[j]
 
 
 @fast_inline
