@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import weakref
+from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, NamedTuple, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from luong import _check
@@ -59,15 +62,17 @@ class Memory(NamedTuple):
         def rows_of(x: Tensor) -> Tensor:  # what is broadcast over this dimension stays as it is
             return x if x.ndim < rank or x.shape[0] != rows else x[index]
 
-        found = _unchanged(self)
+        found, mask = _unchanged(self), None if self.mask is None else rows_of(self.mask)
         key_terms = found.key_terms
         if key_terms is not None:  # its batch is flat: elsewhere `attend` makes it again
             flat = rank == 3 and key_terms[0].shape[0] == rows
             key_terms = tuple(x[index] for x in key_terms) if flat else None
+            if key_terms is not None and not torch.compiler.is_compiling():
+                key_terms = Terms.of(key_terms, mask)
         return remember(
             rows_of(self.key),
             rows_of(self.value),
-            None if self.mask is None else rows_of(self.mask),
+            mask,
             None if self.lengths is None else rows_of(self.lengths),
             empty=None if found.empty is None else rows_of(found.empty),
             upcast=None
@@ -75,6 +80,7 @@ class Memory(NamedTuple):
             else (rows_of(found.upcast[0]), rows_of(found.upcast[1])),
             key_terms=key_terms,
             given=found.given,
+            stepwise=found.step is not None,
         )
 
     def detach(self) -> Memory:
@@ -91,6 +97,7 @@ class Memory(NamedTuple):
             else (found.upcast[0].detach(), found.upcast[1].detach()),
             key_terms=found.key_terms,
             given=found.given,
+            stepwise=found.step is not None,
         )
 
     def to(
@@ -127,6 +134,67 @@ class Attended(NamedTuple):
 
 
 @final
+class Terms(tuple[Tensor, ...]):
+    """Tensors that a kernel made of the keys and of the mask, or None, for all calls."""
+
+    mask: Tensor | None = None
+
+    @classmethod
+    def of(cls, terms: Iterable[Tensor], mask: Tensor | None) -> Terms:
+        """Return the terms with a note of the mask."""
+        found = cls(terms)
+        found.mask = mask
+        return found
+
+    @cached_property
+    def arrays(self) -> list[Any]:
+        """Return the tensors as arrays, made once."""
+        from luong.kernels.arrays import array
+
+        return [array(x) for x in self]
+
+    def covers(self, mask: Tensor) -> bool:
+        """Return whether they leave out what `mask` does: it is theirs, one row for all queries."""
+        return mask is self.mask and mask.shape[-2] == 1
+
+
+_FEW = 16  # queries of a sentence: those of one decoder step, a beam's
+
+
+class Step(NamedTuple):
+    """What lets a call on a prepared memory do without checks, where a few queries attend to it.
+
+    key and value are (b, m, ...), of one plain dtype, on the CPU; no query has nothing to attend.
+    Kernels get it only with queries for which `Prepared.fits`: see `without_step`.
+    """
+
+    batch: int  # b
+    dtype: torch.dtype
+    bias: Tensor | None  # (b, 1, m): 0 where queries may attend, else -inf. None: zeros
+
+    @classmethod
+    def of(
+        cls, key: Tensor, value: Tensor, mask: Tensor | None, empty: Tensor | None
+    ) -> Step | None:
+        """Return that of the parts of a memory, or None where every call has to check them."""
+        batch, m = key.shape[0], key.shape[-2]
+        if (
+            torch.compiler.is_compiling()
+            or empty is not None
+            or key.dtype not in (torch.float32, torch.float64)
+            or not all(type(x) in (Tensor, nn.Parameter) and x.is_cpu for x in (key, value))
+            or key.ndim != 3
+            or value.ndim != 3
+            or value.shape[0] != batch
+            or 0 in (batch, m, value.shape[2], key.shape[2])
+            or (mask is not None and (mask.shape != (batch, 1, m) or type(mask) is not Tensor))
+        ):
+            return None
+        bias = None if mask is None else key.new_zeros(mask.shape).masked_fill_(~mask, -math.inf)
+        return cls(batch, key.dtype, bias)
+
+
+@final
 class Prepared:
     """The results worked out from the parts of a memory, and those parts; it never changes.
 
@@ -144,6 +212,7 @@ class Prepared:
         key_terms: tuple[Tensor, ...] | None = None,
         step_gradients: Any = None,
         given: tuple[Given, ...] = (),
+        step: Step | None = None,
     ) -> None:
         self.key, self.value, self.mask = key, value, mask
         self.empty = empty  # bool (*batch, n or 1, 1), True: nothing to attend. None: no such row
@@ -153,6 +222,7 @@ class Prepared:
             step_gradients  # the place where steps leave the gradients of key and value
         )
         self.given = given  # the tensors of the caller, where gradients are taken
+        self.step = step  # None: every call checks its arguments
         self.versions = None if torch.compiler.is_compiling() else self._versions()
 
     def _versions(self) -> tuple[int | None, ...]:
@@ -161,6 +231,27 @@ class Prepared:
     def about(self, memory: Memory) -> bool:
         """Return whether the parts of `memory` are these very tensors."""
         return self.key is memory.key and self.value is memory.value and self.mask is memory.mask
+
+    def fits(self, query: Tensor, memory: Memory) -> bool:
+        """Return whether the memory is ready for this query, but for a check of d_q."""
+        step = self.step
+        if step is None or torch.compiler.is_compiling() or type(query) is not Tensor:
+            return False
+        shape = query.shape
+        return (
+            len(shape) == 3
+            and shape[0] == step.batch
+            and shape[1] <= _FEW
+            and query.dtype == step.dtype
+            and query.is_cpu
+            and self.about(memory)
+            and self.versions == self._versions()
+            and not torch.is_autocast_enabled("cpu")
+            and not (torch.is_grad_enabled() and self._given_changed())
+        )
+
+    def _given_changed(self) -> bool:
+        return any([each.changed() for each in self.given])  # noqa: C419 (a generator is slower)
 
     def changed(self) -> list[str]:
         """Return the names of the parts that were changed in place since then."""
@@ -225,14 +316,22 @@ def remember(
     key_terms: tuple[Tensor, ...] | None = None,
     step_gradients: Any = None,
     given: tuple[Given, ...] = (),
+    stepwise: bool = False,
 ) -> Memory:
-    """Return a memory of these parts, with the results that were worked out from them."""
-    prepared = Prepared(key, value, mask, empty, upcast, key_terms, step_gradients, given)
+    """Return a memory of these parts, with the results that were worked out from them.
+
+    `stepwise`: it is going to be read in many small calls.
+    """
+    step = Step.of(key, value, mask, empty) if stepwise else None
+    prepared = Prepared(key, value, mask, empty, upcast, key_terms, step_gradients, given, step)
     return Memory(key, value, mask, lengths, prepared)
 
 
 def made_of(memory: Memory, given: dict[str, Tensor | None]) -> Memory:
-    """Return the memory with a note of the tensors it was made of, where gradients are taken."""
+    """Return the memory, ready for steps.
+
+    It has a note of the tensors it was made of, where gradients are taken.
+    """
     found, noted = known(memory), torch.is_grad_enabled() and not torch.compiler.is_compiling()
     return remember(
         *memory[:4],
@@ -241,6 +340,22 @@ def made_of(memory: Memory, given: dict[str, Tensor | None]) -> Memory:
         key_terms=found.key_terms,
         step_gradients=found.step_gradients,
         given=Given.of(given) if noted else (),
+        stepwise=True,
+    )
+
+
+def without_step(memory: Memory) -> Memory:
+    """Return the memory for a query that it is not ready for."""
+    found = memory.prepared
+    if found is None or found.step is None:
+        return memory
+    return remember(
+        *memory[:4],
+        empty=found.empty,
+        upcast=found.upcast,
+        key_terms=found.key_terms,
+        step_gradients=found.step_gradients,
+        given=found.given,
     )
 
 

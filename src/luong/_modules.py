@@ -215,7 +215,9 @@ def _checked(query: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
     """Return the arguments of `attend`, checked, with zeros in queries that attend to nothing."""
     if not isinstance(memory, Memory):
         raise TypeError(f"memory: expected what prepare returns, got {type(memory).__name__}")
-    memory = _mask.current(memory, query, memory.key, memory.value)
+    if memory.prepared is not None and memory.prepared.fits(query, memory):
+        return query, memory
+    memory = _memory.without_step(_mask.current(memory, query, memory.key, memory.value))
     key, value, query = _check.floating(key=memory.key, value=memory.value, query=query)
     _check.rows("query", query, "(*batch, n, d_q)")
     _check.batch(key=key, value=value, query=query)

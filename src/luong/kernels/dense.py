@@ -14,6 +14,7 @@ from luong._mask import fill
 from luong._memory import Attended, Memory, known
 
 HALF = (torch.float16, torch.bfloat16)
+LARGEST_DENORMAL = {torch.float32: 2.0**-126 - 2.0**-149, torch.float64: 2.0**-1022 - 2.0**-1074}
 
 
 def upcast(x: Tensor) -> Tensor:
@@ -65,13 +66,7 @@ def flush(weights: Tensor) -> Tensor:
     """
     if torch.compiler.is_exporting():
         return weights
-    return F.threshold(weights, largest_denormal(weights.dtype), 0.0)
-
-
-def largest_denormal(dtype: torch.dtype) -> float:
-    """Return the largest number of a dtype that lies below its normal ones."""
-    info = torch.finfo(dtype)
-    return info.smallest_normal * (1 - info.eps)
+    return torch.threshold(weights, LARGEST_DENORMAL[weights.dtype], 0.0)
 
 
 def drop(weights: Tensor, dropout: float) -> Tensor:

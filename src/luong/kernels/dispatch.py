@@ -91,6 +91,11 @@ def transformed(*grads: Tensor) -> bool:
     )
 
 
+def plain_now() -> bool:
+    """Return whether a kernel may run on plain tensors: nothing compiles, transforms or records."""
+    return not (torch.compiler.is_compiling() or transformed() or _torch_private.recorded())
+
+
 def plain_backward(grad: Tensor) -> bool:
     """Return whether a backward pass has to be that of the plain formula, in PyTorch's operations.
 

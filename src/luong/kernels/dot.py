@@ -34,7 +34,11 @@ def attention(
     query: Tensor, memory: Memory, *, scale: float, dropout: float, need_weights: bool
 ) -> Attended:
     """Return softmax(scale · query keyᵀ) value."""
-    key, value, mask, empty = memory.key, memory.value, memory.mask, known(memory).empty
+    found = known(memory)
+    if found.step is not None:
+        context, weights = _step(query, memory, found.step.bias, scale, dropout)
+        return Attended(context, weights if need_weights else None)
+    key, value, mask, empty = memory.key, memory.value, memory.mask, found.empty
     if (
         need_weights
         or dropout
@@ -49,6 +53,22 @@ def attention(
     batch, tensors = flatten(query, key, value, mask)
     context = _context(*tensors, scale=scale)
     return Attended(fill(context.reshape(*batch, *context.shape[-2:]), empty), None)
+
+
+def _step(
+    query: Tensor, memory: Memory, bias: Tensor | None, scale: float, dropout: float
+) -> tuple[Tensor, Tensor]:
+    """Return the context and the weights of a few queries (b, n, d), for one mask of them all.
+
+    PyTorch's operations in the least number.
+    """
+    key = memory.key.mT
+    if bias is not None:
+        scores = torch.baddbmm(bias, query, key, alpha=scale)
+    else:
+        scores = torch.bmm(query if scale == 1.0 else query * scale, key)
+    weights = dense.flush(torch.softmax(scores, -1))
+    return torch.bmm(dense.drop(weights, dropout), memory.value), weights
 
 
 def _learns_in_a_graph(query: Tensor, key: Tensor, value: Tensor) -> bool:
@@ -172,7 +192,7 @@ def _products_backward(
 ) -> tuple[Tensor, ...]:
     d_scores = torch.bmm(grad, value.mT).mul_(weights)
     d_scores.addcmul_(weights, d_scores.sum(-1, keepdim=True), value=-1).mul_(scale)
-    d_scores = F.hardshrink(d_scores, dense.largest_denormal(d_scores.dtype))  # as `flush` does
+    d_scores = F.hardshrink(d_scores, dense.LARGEST_DENORMAL[d_scores.dtype])  # as `flush` does
     d_value = torch.bmm(weights.mT, grad)
     return torch.bmm(d_scores, key), torch.bmm(d_scores.mT, query), d_value
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from luong import _check
 from luong._memory import Attended, Memory, known, remember
 from luong.kernels import dense
 from luong.kernels.additive import blocks, plain, windowed
 from luong.kernels.batch import flatten
-from luong.kernels.dispatch import choose
+from luong.kernels.dispatch import choose, plain_now
 from luong.kernels.windowed import common
 
 if TYPE_CHECKING:  # it imports numba
@@ -117,12 +117,16 @@ def attention(
     need_weights: bool,
 ) -> Attended:
     """Return softmax(v · tanh(query + key)) value, and the weights if asked for."""
+    found = known(memory)
+    terms, steps = found.key_terms, found.step_gradients
+    if found.step is not None and terms is not None and not dropout and _plain(v, query.dtype):
+        return _step(query, memory, v, terms, steps, need_weights)
     if _check.autocast(query):
         with torch.autocast(query.device.type, enabled=False):
             return attention(
                 query, memory, v, backend=backend, dropout=dropout, need_weights=need_weights
             )
-    found, mask, dtype = known(memory), memory.mask, memory.value.dtype
+    mask, dtype = memory.mask, memory.value.dtype
     key, value = found.upcast or (dense.upcast(memory.key), dense.upcast(memory.value))
     if need_weights or dropout:
         logits = scores(
@@ -131,8 +135,8 @@ def attention(
             v,
             backend=backend,
             mask=mask,
-            terms=found.key_terms,
-            steps=found.step_gradients,
+            terms=terms,
+            steps=steps,
         )
         return dense.attention(logits, memory, dropout=dropout, need_weights=need_weights)
     query, v = dense.upcast(query), dense.upcast(v)
@@ -143,11 +147,34 @@ def attention(
     if chosen == "numba":
         from luong.kernels.additive import operators
 
-        of_keys = _known(key, mask, found.key_terms, found.step_gradients)
+        of_keys = _known(key, mask, terms, steps)
         context = operators.attend(query, key, value, v, mask, *of_keys)
     else:
         context = blocks.attend(query, key, value, v, mask)
     return Attended(context.reshape(*batch, *context.shape[-2:]).to(dtype), None)
+
+
+def _step(
+    query: Tensor,
+    memory: Memory,
+    v: Tensor,
+    terms: Terms,
+    steps: StepGradients | None,
+    need_weights: bool,
+) -> Attended:
+    """Return what `attention` does, for a few queries that need no more checks."""
+    from luong.kernels.additive import operators
+
+    key, value, mask, *_ = memory
+    if not need_weights:
+        return Attended(operators.attend(query, key, value, v, mask, terms, steps), None)
+    scores = operators.score(query, key, v, mask, terms, steps)
+    return dense.attention(scores, memory, dropout=0.0, need_weights=True)
+
+
+def _plain(v: Tensor, dtype: torch.dtype) -> bool:
+    """Return whether numba's kernels can take v now, beside a memory that is ready for steps."""
+    return type(v) in (Tensor, nn.Parameter) and v.dtype == dtype and plain_now()
 
 
 def _known(

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from luong._mask import positions
+from luong._memory import Terms
 from luong.kernels.additive import backward, forward, plain, windowed_loops
 from luong.kernels.arrays import array
 from luong.kernels.threads import each
@@ -99,7 +100,10 @@ def attend(
     """Compute the context (b, n, d_v), and return the weights (b, n, m) too if they may be kept."""
     (b, n, d), m = query.shape, key.shape[1]
     call, kept = _call(query, key, v, mask, terms), query.new_empty(b, kept_rows(n, m, d), m)
-    buffer, contexts = kept.view(-1), []
+    if kept.shape[1]:
+        _scores(call, 0, kept, True)
+        return torch.bmm(kept, value), kept
+    buffer, contexts = query.new_empty(0), []
     for rows in _blocks(b, n, m, d):
         size = b * (rows.stop - rows.start) * m
         if buffer.numel() < size:  # one for all: the allocator would scatter them
@@ -163,8 +167,7 @@ def windowed_score(
         windowed_loops.score,
         call.query,
         call.key,
-        call.unit_v,
-        call.scale,
+        call.v,
         *call.terms[:3],
         array(first),
         array(out),
@@ -234,29 +237,23 @@ class _Call(NamedTuple):
     mask: Any  # its memory and its strides: no copy, and one type for the compiler
     strides: tuple[int, ...]
     terms: Any  # a KeyTerms of arrays
-    unit_v: Any  # (d padded,): v / scale
-    scale: Any  # max |v|: v = 1e30 is not to overflow inside the quotient
+
+
+_ALL: tuple[Any, tuple[int, ...]] = np.ones(1, np.bool_), (0, 0, 0)  # the mask of all pairs
 
 
 def _call(
     query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None, terms: Sequence[Tensor]
 ) -> _Call:
-    given: Any = KeyTerms(*map(array, terms))
-    weights = array(v)
-    unit_v, scale = np.zeros(given.beta.shape[2], weights.dtype), np.abs(weights).max()
-    if not np.isfinite(scale):
-        given, scale = given._replace(direct=np.ones_like(given.direct)), weights.dtype.type(1)
-    np.divide(weights, scale or 1, out=unit_v[: len(weights)])
-    memory: Any = np.ones(1, np.bool_)
-    strides: tuple[int, ...] = (0, 0, 0)
-    if mask is not None:
+    if not isinstance(terms, Terms):
+        terms = Terms(terms)
+    memory, strides = _ALL
+    if mask is not None and not terms.covers(mask):
         mask = mask.expand(query.shape[0], query.shape[1], key.shape[1])
         strides = mask.stride()
         extent = 1 + sum((x - 1) * y for x, y in zip(mask.shape, strides, strict=True))
         memory = array(mask.as_strided((extent,), (1,)))
-    return _Call(
-        array(query), array(key), weights, memory, strides, given, unit_v, scale or scale + 1
-    )
+    return _Call(array(query), array(key), array(v), memory, strides, KeyTerms(*terms.arrays))
 
 
 def _scores(call: _Call, first: int, out: Tensor, softmax: bool) -> None:
@@ -266,8 +263,7 @@ def _scores(call: _Call, first: int, out: Tensor, softmax: bool) -> None:
         forward.score,
         call.query,
         call.key,
-        call.unit_v,
-        call.scale,
+        call.v,
         *call.terms,
         call.mask,
         call.strides,

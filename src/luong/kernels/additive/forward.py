@@ -67,6 +67,24 @@ def prepare(b, keys, count, beta, frame, direct, start, stop):
 
 
 @inline
+def unit(v, width):
+    """Return v / scale, padded to `width`, the scale max |v|, and whether v is not finite.
+
+    v = 1e30 is not to overflow inside the quotient. The scale is 1 where v is 0 or not finite.
+    """
+    row, scale, odd = scratch(1, width, v)[0], as_(0, v[0]), as_(0, v[0])
+    for e in range(len(v)):
+        odd += v[e] - v[e]
+        scale = abs(v[e]) if abs(v[e]) > scale else scale
+    if odd != 0 or scale == 0:
+        scale = as_(1, v[0])
+    for e in range(len(v)):
+        row[e] = v[e] / scale
+    row[len(v) :] = as_(0, v[0])
+    return row, scale, odd != 0
+
+
+@inline
 def query_terms(a, limit, kappa, centre, minus, plus):
     """Write minus = p - kappa, plus = p + kappa: B - p = beta - minus, B + p = beta + plus."""
     for e in range(len(a)):
@@ -209,7 +227,6 @@ def score(
     a,
     b,
     v,
-    scale,
     beta,
     frame,
     direct,
@@ -230,6 +247,7 @@ def score(
     q, width = out.shape[1], beta.shape[2]
     tiles = (q + TILE - 1) // TILE
     limit = limits(v[0]).query
+    v, scale, odd = unit(v, width)
     w, plus, top = scratch(TILE, width, a), scratch(TILE, width, a), np.empty(TILE, a.dtype)
     for task in range(start, stop):
         i, r = task // tiles, task % tiles * TILE
@@ -238,7 +256,7 @@ def score(
         seen = mask[i * strides[0] + (first + r) * strides[1] :]
         tile[:] = -np.inf
         top[:] = -np.inf
-        if direct[i]:
+        if direct[i] or odd:
             _score_each_plainly(queries, b[i], v, scale, live, seen, strides, tile, top)
         else:
             for k in range(rows):

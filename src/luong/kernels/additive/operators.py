@@ -13,24 +13,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from luong import _memory
 from luong.kernels.additive import compiled, plain
 from luong.kernels.additive.step_gradients import Step, StepGradients
 from luong.kernels.dispatch import plain_backward
 
-Terms = Sequence[Tensor]  # compiled.KeyTerms: operators of PyTorch take a list
+Terms = Sequence[Tensor]  # of compiled.KeyTerms: operators of PyTorch take a list
 
 
 def prepare(key: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
     """Compute the terms of keys."""
-    run = prepare_op if torch.compiler.is_compiling() else compiled.prepare
-    found: tuple[Tensor, ...] = run(key, mask)
-    return found
+    if torch.compiler.is_compiling():
+        found: tuple[Tensor, ...] = prepare_op(key, mask)
+        return found
+    return _memory.Terms.of(compiled.prepare(key, mask), mask)
 
 
 def step_gradients(key: Tensor, value: Tensor, terms: Terms) -> StepGradients | None:
     """Return where decoder steps may leave the gradients of key and value; None if nowhere."""
-    learns = torch.is_grad_enabled() and (key.requires_grad or value.requires_grad)
-    if not learns or torch.compiler.is_compiling() or compiled.any_direct(terms):
+    if not _learns(key, value) or torch.compiler.is_compiling() or compiled.any_direct(terms):
         return None
     return StepGradients(key, value, terms)
 
@@ -46,6 +47,8 @@ def score(
     """Return scores (b, n, m); `steps` is None or that of these keys."""
     if torch.compiler.is_compiling():
         found: Tensor = score_op(query, key, v, mask, list(terms))
+    elif not _learns(query, key, v):
+        found = compiled.score(query, key, v, mask, terms)
     else:
         found = _Score.apply(  # type: ignore[no-untyped-call]
             query, key, v, mask, terms, *_for_steps(steps, query)
@@ -65,11 +68,17 @@ def attend(
     """Return the context (b, n, d_v)."""
     if torch.compiler.is_compiling():
         found: Tensor = attend_op(query, key, value, v, mask, list(terms))[0]
+    elif not _learns(query, key, value, v):
+        found = compiled.attend(query, key, value, v, mask, terms)[0]
     else:
         found = _Attend.apply(  # type: ignore[no-untyped-call]
             query, key, value, v, mask, terms, *_for_steps(steps, query)
         )
     return found
+
+
+def _learns(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 def _for_steps(

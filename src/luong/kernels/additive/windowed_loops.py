@@ -12,16 +12,17 @@ from luong.kernels.jit import exact, inline
 
 
 @exact
-def score(a, b, v, scale, beta, frame, direct, first, out, start, stop):
+def score(a, b, v, beta, frame, direct, first, out, start, stop):
     """Write scores (b, n, w) of each query with keys first, first + 1, ...; a task is a query."""
     n, w, width = out.shape[1], out.shape[2], beta.shape[2]
     limit = limits(v[0]).query
+    v, scale, odd = forward.unit(v, width)
     memory = scratch(2, width, a)
     numerator, plus = memory[0], memory[1]
     for task in range(start, stop):
         i, r = task // n, task % n
         j = first[i, r]
-        if direct[i]:
+        if direct[i] or odd:
             for k in range(w):
                 out[i, r, k] = forward.score_plainly(a[i, r], b[i, j + k], v) * scale
             continue
