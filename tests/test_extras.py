@@ -190,7 +190,7 @@ def test_what_needs_another_extra_names_it(
 OPERATORS = """
 import torch, luong
 [getattr(luong, name) for name in luong.__all__]
-x = [torch.randn(2, 5, 8, requires_grad=True) for _ in range(3)]
+x = [torch.randn(2, 60, 8, requires_grad=True) for _ in range(3)]
 assert luong.explain("additive", x[0], x[1])["numba"] == []
 for window in (None, luong.LocalPredictive(8, 4, 2)):
     luong.Attention(luong.Concat(8, 8, 16), window=window)(*x).context.sum().backward()

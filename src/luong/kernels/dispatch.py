@@ -17,21 +17,37 @@ from torch import Tensor, nn
 
 from luong import _torch_private
 
+# Elements of n x m x d, in the whole batch, below which PyTorch's formula is faster than a kernel:
+# benchmarks/steps.py shows both.
+SMALL = 1 << 14
+
 
 class Backend(NamedTuple):
-    """The name of a backend, and its reasons to refuse a call on tensors."""
+    """The name of a backend, its reasons to refuse a call, and whether it is fast in small ones."""
 
     name: str
     reasons: Callable[[Sequence[Tensor]], list[str]]
+    for_small: bool = True
 
 
-def choose(operator: str, backend: str | None, tensors: Sequence[Tensor]) -> str:
-    """Return the name of the backend that computes `operator` on `tensors`."""
+def choose(
+    operator: str, backend: str | None, tensors: Sequence[Tensor], elements: int | None = None
+) -> str:
+    """Return the name of the backend that computes `operator` on `tensors`.
+
+    A backend that is asked for by name takes small calls too. `elements` is n x m x d in the whole
+    batch, None where nobody knows it.
+    """
     backends = BACKENDS[operator]
     if backend is None:
-        chosen = next(each.name for each in backends if not each.reasons(tensors))
+        small = is_small(elements)
+        chosen = next(
+            each.name
+            for each in backends
+            if (each.for_small or not small) and not each.reasons(tensors)
+        )
         compiling = torch.compiler.is_compiling()
-        if chosen != "numba" and not compiling and (missing := _no_numba()):
+        if chosen != "numba" and not small and not compiling and (missing := _no_numba()):
             _warn_once(missing)
         return chosen
     for each in backends:
@@ -71,7 +87,24 @@ def explain(operator: str, *tensors: Tensor) -> dict[str, list[str]]:
     """
     if operator not in BACKENDS:
         raise ValueError(f"operator: expected one of {', '.join(BACKENDS)}, got {operator!r}")
-    return {backend.name: backend.reasons(tensors) for backend in BACKENDS[operator]}
+    small = len(tensors) > 1 and is_small(elements(*tensors[:2]))
+    slower = [f"below {SMALL:,} elements of n x m x d, the plain formula is faster"]
+    return {
+        each.name: each.reasons(tensors) + ([] if each.for_small or not small else slower)
+        for each in BACKENDS[operator]
+    }
+
+
+def elements(query: Tensor, key: Tensor) -> int:
+    """Return n x m x d in the whole batch, of query (*batch, n, d) and key (*batch, m, d)."""
+    if query.ndim < 2 or key.ndim < 2:
+        return 0
+    return max(query.numel() * key.shape[-2], key.numel() * query.shape[-2])
+
+
+def is_small(elements: int | None) -> bool:
+    """Return whether the plain formula is faster; compiled code does not look at sizes."""
+    return elements is not None and not torch.compiler.is_compiling() and elements < SMALL
 
 
 def forward_mode() -> bool:
@@ -158,8 +191,8 @@ _PLAIN = (Tensor, nn.Parameter)
 
 BACKENDS = {
     "additive": [
-        Backend("numba", _numba),
-        Backend("torch", _torch),
+        Backend("numba", _numba, for_small=False),
+        Backend("torch", _torch, for_small=False),
         Backend("reference", lambda tensors: []),
     ],
     "windowed": [

@@ -36,8 +36,8 @@ def attention(
     """Return softmax(scale · query keyᵀ) value."""
     found = known(memory)
     if found.step is not None:
-        context, weights = _step(query, memory, found.step.bias, scale, dropout)
-        return Attended(context, weights if need_weights else None)
+        logits = _step_scores(query, memory.key.mT, found.step.bias, scale)
+        return dense.weigh(logits, memory.value, dropout=dropout, need_weights=need_weights)
     key, value, mask, empty = memory.key, memory.value, memory.mask, found.empty
     if (
         need_weights
@@ -55,20 +55,11 @@ def attention(
     return Attended(fill(context.reshape(*batch, *context.shape[-2:]), empty), None)
 
 
-def _step(
-    query: Tensor, memory: Memory, bias: Tensor | None, scale: float, dropout: float
-) -> tuple[Tensor, Tensor]:
-    """Return the context and the weights of a few queries (b, n, d), for one mask of them all.
-
-    PyTorch's operations in the least number.
-    """
-    key = memory.key.mT
+def _step_scores(query: Tensor, key: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+    """Return scale · query key + bias, in one operation where that is possible."""
     if bias is not None:
-        scores = torch.baddbmm(bias, query, key, alpha=scale)
-    else:
-        scores = torch.bmm(query if scale == 1.0 else query * scale, key)
-    weights = dense.flush(torch.softmax(scores, -1))
-    return torch.bmm(dense.drop(weights, dropout), memory.value), weights
+        return torch.baddbmm(bias, query, key, alpha=scale)
+    return torch.bmm(query if scale == 1.0 else query * scale, key)
 
 
 def _learns_in_a_graph(query: Tensor, key: Tensor, value: Tensor) -> bool:

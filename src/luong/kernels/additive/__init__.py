@@ -16,7 +16,7 @@ from luong._memory import Attended, Memory, known, remember
 from luong.kernels import dense
 from luong.kernels.additive import blocks, plain, windowed
 from luong.kernels.batch import flatten
-from luong.kernels.dispatch import choose, plain_now
+from luong.kernels.dispatch import choose, elements, is_small, plain_now
 from luong.kernels.windowed import common
 
 if TYPE_CHECKING:  # it imports numba
@@ -65,7 +65,7 @@ def scores(
     if _check.autocast(query):
         with torch.autocast(query.device.type, enabled=False):
             return scores(query, key, v, backend=backend, mask=mask, terms=terms, steps=steps)
-    chosen = choose("additive", backend, _given(query, key, v, mask))
+    chosen = choose("additive", backend, _given(query, key, v, mask), elements(query, key))
     if chosen == "reference" or 0 in (query.numel(), key.numel()):
         return plain.scores(query, key, v)
     batch, (query, key, _, mask) = flatten(query, key, key, mask)
@@ -119,8 +119,12 @@ def attention(
     """Return softmax(v · tanh(query + key)) value, and the weights if asked for."""
     found = known(memory)
     terms, steps = found.key_terms, found.step_gradients
-    if found.step is not None and terms is not None and not dropout and _plain(v, query.dtype):
-        return _step(query, memory, v, terms, steps, need_weights)
+    if found.step is not None:
+        if backend is None and v.dtype == query.dtype and is_small(elements(query, memory.key)):
+            logits = plain.scores(query, memory.key, v)
+            return dense.step(logits, memory, dropout=dropout, need_weights=need_weights)
+        if terms is not None and not dropout and _plain(v, query.dtype):
+            return _step(query, memory, v, terms, steps, need_weights)
     if _check.autocast(query):
         with torch.autocast(query.device.type, enabled=False):
             return attention(
@@ -140,7 +144,7 @@ def attention(
         )
         return dense.attention(logits, memory, dropout=dropout, need_weights=need_weights)
     query, v = dense.upcast(query), dense.upcast(v)
-    chosen = choose("additive", backend, _given(query, key, value, v, mask))
+    chosen = choose("additive", backend, _given(query, key, value, v, mask), elements(query, key))
     if chosen == "reference" or 0 in (query.numel(), key.numel(), value.numel()):
         return Attended(plain.attend(query, key, value, v, mask).to(dtype), None)
     batch, (query, key, value, mask) = flatten(query, key, value, mask)
