@@ -24,10 +24,10 @@ def upcast(x: Tensor) -> Tensor:
 
 def product(left: Tensor, right: Tensor) -> Tensor:
     """Return left @ right; half types in float32, inputs and sums, also under autocast."""
-    if left.dtype not in HALF and right.dtype not in HALF:
-        return left @ right
+    if left.dtype in HALF or right.dtype in HALF:
+        left, right = left.float(), right.float()
     with uncast(left):
-        return left.float() @ right.float()
+        return left @ right
 
 
 def uncast(x: Tensor) -> AbstractContextManager[Any]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from luong._mask import surely
+from luong.kernels import dense
 from luong.kernels.additive import plain
 from luong.kernels.dispatch import plain_backward
 
@@ -68,7 +69,7 @@ class _Blocks(torch.autograd.Function):
             return None, d_query, None, *d_rest
         d_query, totals = torch.empty_like(query), [torch.zeros_like(x) for x in rest]
         for rows, part in _parts(query, mask, rest[0]):
-            with torch.enable_grad():
+            with torch.enable_grad(), dense.uncast(grad):
                 inputs = [x.detach().requires_grad_() for x in (query[:, rows], *rest)]
                 found = ctx.function(inputs[0], part, *inputs[1:])
             d_query[:, rows], *more = torch.autograd.grad(found, inputs, grad[:, rows])
