@@ -1,4 +1,4 @@
-"""How the operators are computed: a file or a package for each operator."""
+"""The computation of the operators: a file or a package for each."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""How kernels are compiled, and when their machine code is compiled anew.
+"""Compile kernels, and compile them again after any edit of their sources.
 
 numba keeps machine code in `__pycache__`, in files that bear the name of the kernel, and uses it
 for as long as the file that defines the kernel stays the same. But kernels inline functions of
@@ -39,7 +39,7 @@ DIGEST = digest(files("luong.kernels"))
 
 
 def _kernel(fastmath: set[str]) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a kernel, once and for all if a place for its machine code can be found."""
+    """Return a decorator that compiles a kernel, and keeps the machine code where it may write."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         options: Any = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}

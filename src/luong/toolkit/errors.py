@@ -1,20 +1,20 @@
-"""The error that people see: one line, no traceback."""
+"""The errors that the command prints as one line, without a traceback."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class ToolkitError(Exception):
-    """Something that the person at the keyboard can put right; the message says how."""
+    """An error that the user can put right; the message says how."""
 
 
 class UsageError(ToolkitError):
-    """A wrong command line or setting: exit status 2."""
+    """An error for a wrong command line or setting, with exit status 2."""
 
 
 @contextmanager
 def needs_toolkit() -> Iterator[None]:
-    """Say what to install where an import in the block finds nothing."""
+    """Name the extra to install when an import in the block fails."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -58,9 +58,7 @@ def opened(path: Path) -> Iterator[BufferedReader]:
 
 
 def unpacked(stream: Stream, name: str) -> Iterator[bytes]:
-    """Yield the bytes of a stream, as many at a time as are there, unpacked where it is
-    compressed.
-    """
+    """Yield the bytes of a stream as they arrive, and unpack them if they are gzip data."""
     with naming(name):
         parts = iter(lambda: stream.read1(BLOCK), b"")
         first = next(parts, b"")
@@ -72,7 +70,7 @@ def unpacked(stream: Stream, name: str) -> Iterator[bytes]:
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Errors of reading say what was read."""
+    """Make errors of reading in the block name what was read."""
     try:
         yield
     except (EOFError, zlib.error) as error:
@@ -88,9 +86,9 @@ def is_gzip(path: Path) -> bool:
 
 
 def split(parts: Iterable[bytes], limit: int = MAX_BYTES) -> Iterator[list[bytes]]:
-    """Yield the lines that are complete after each part, without "\\n".
+    """Yield, after each part, the lines that it completes, without "\\n".
 
-    Of a line of more than `limit` bytes only the beginning is kept, still longer than `limit`.
+    A line of more than `limit` bytes is cut, but stays longer than `limit`.
     """
     rest = bytearray()
     for part in parts:

@@ -1,4 +1,4 @@
-"""stdin, stdout and stderr: in UTF-8, safe for a terminal, and what is done where they fail."""
+"""The standard streams: UTF-8 in any locale, safe for a terminal, and safe when they fail."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _CONTROL_IN_LINES = re.compile(f"(?![\t\n]){_CONTROL.pattern}")
 
 
 def printable(text: str, controls: re.Pattern[str] = _CONTROL) -> str:
-    """Return `text` with what a terminal would obey written as Python writes it: `\\x1b`."""
+    """Return `text` with control characters escaped as Python writes them: `\\x1b`."""
     return controls.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def typed(prompt: str) -> Iterator[str]:
-    """Yield each line as it is typed at the terminal, until its end.
+    """Yield each line that is typed at the terminal, until the input ends.
 
     The prompt stands on stderr where stdout is a file or a pipe, which holds results only.
     """
@@ -46,7 +46,7 @@ def _ask(prompt: str) -> str:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """stdout and stderr in UTF-8, whatever the locale, and what is done where they fail."""
+    """Make stdout and stderr UTF-8 in any locale, and handle their failures in the block."""
     for name, flags in (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:  # closed: of these, using the first two fails
             mode = "r" if name == "stdin" else "w"
@@ -59,7 +59,7 @@ def guarded() -> Iterator[None]:
 
 
 class Results:
-    """stdout: its errors are named, and results are shown on a terminal as `printable` has them."""
+    """A stdout that names its errors, and escapes control characters on a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._shown = stream, stream.isatty()
@@ -87,7 +87,7 @@ class Results:
 
 
 class Messages:
-    """stderr: where it fails, what runs goes on without it."""
+    """A stderr whose failures stop nothing: the program goes on without it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

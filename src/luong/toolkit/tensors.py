@@ -1,4 +1,4 @@
-"""Tensors in a safetensors file: read once, checked before memory is taken, hashed."""
+"""Tensors in a safetensors file, which are checked before memory is taken, and hashed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from luong.toolkit import files
 from luong.toolkit.errors import ToolkitError
 from luong.toolkit.plain import parse_json
 
-_KEY = "luong"  # of the metadata; one, since the library writes several in any order
-_HASH = "sha256"  # in it: the hash of all tensors and of all else in it
-_HEADER = 1 << 24  # most bytes of a header
+_METADATA = "luong"  # the only key of the metadata: the library would write several in any order
+_HASH_FIELD = "sha256"  # a field of its value: the hash of all tensors and of the other fields
+_MAX_HEADER = 1 << 24  # bytes
 _DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -48,7 +48,7 @@ class Form(NamedTuple):
 
 
 class Stored:
-    """An open file of tensors, of which only the header was read."""
+    """An open file of tensors. Only its header has been read."""
 
     def __init__(self, path: Path, file: BufferedReader) -> None:
         self._path, self._file = path, file
@@ -60,7 +60,7 @@ class Stored:
             raise ToolkitError(f"{path}: not a file of tensors, or damaged ({error})") from error
 
     def expect(self, tensors: Mapping[str, Tensor]) -> None:
-        """Refuse other names, dtypes and shapes than those of `tensors`, which may be on meta."""
+        """Refuse names, dtypes and shapes other than those of `tensors`, which may be on meta."""
         wanted = {name: Form(x.dtype, tuple(x.shape)) for name, x in tensors.items()}
         for name in sorted(wanted.keys() | self.forms.keys()):
             if name not in self.forms:
@@ -73,14 +73,14 @@ class Stored:
                 )
 
     def read(self) -> dict[str, Tensor]:
-        """Return the tensors, if they have the hash that the file tells; older files tell none."""
+        """Return the tensors, checked by the hash in the file. Older files have no hash."""
         found = dict[str, Tensor]()
         for name, form in self.forms.items():  # in their order in the file
             found[name] = torch.empty(form.shape, dtype=form.dtype, device="cpu")
             content = _bytes(found[name])
             if self._file.readinto(content) < len(content):
                 raise ToolkitError(f"{self._path}: damaged: its end is missing")
-        if _HASH in self.about and self.about[_HASH] != digest(found, self.about):
+        if _HASH_FIELD in self.about and self.about[_HASH_FIELD] != digest(found, self.about):
             raise ToolkitError(f"{self._path}: damaged: its content has changed since it was saved")
         return found
 
@@ -93,29 +93,29 @@ def opened(path: Path) -> Iterator[Stored]:
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, object]) -> None:
-    """Write a safetensors file, in which tensors that share memory stand each by itself.
+    """Write a safetensors file; tensors that share memory are written one by one.
 
     about: plain data that are saved, and hashed, with the tensors.
     """
     seen = set[int]()
-    alone = dict[str, Tensor]()
+    unshared = dict[str, Tensor]()
     for name, tensor in tensors.items():
         tensor = tensor.detach().cpu().contiguous()
-        alone[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
+        unshared[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
         seen.add(tensor.data_ptr())
-    text = json.dumps({**about, _HASH: digest(alone, about)})
-    data = serialized(alone, {_KEY: text})  # the library's own file is not synced, leaves debris
+    text = json.dumps({**about, _HASH_FIELD: digest(unshared, about)})
+    data = serialized(
+        unshared, {_METADATA: text}
+    )  # the library's own file is not synced, leaves debris
     with files.replacing(path) as partial:
         partial.write_bytes(data)
 
 
 def digest(tensors: Mapping[str, Tensor], about: Mapping[str, object]) -> str:
-    """Return the SHA-256 of names, dtypes, shapes and bytes, and of `about`, which `save`
-    writes.
-    """
+    """Return the SHA-256 of `about` and of the tensors' names, dtypes, shapes and bytes."""
     names = sorted(tensors)
     forms = {name: [str(tensors[name].dtype), list(tensors[name].shape)] for name in names}
-    rest = {key: value for key, value in about.items() if key != _HASH}
+    rest = {key: value for key, value in about.items() if key != _HASH_FIELD}
     found = hashlib.sha256(json.dumps([forms, rest], sort_keys=True).encode())
     for name in names:
         found.update(_bytes(tensors[name].detach().cpu().contiguous()))
@@ -129,7 +129,7 @@ def _bytes(tensor: Tensor) -> memoryview:
 
 def _header(file: BufferedReader) -> dict[str, Any]:
     length = int.from_bytes(file.read(8), "little")
-    if not 0 < length <= _HEADER:
+    if not 0 < length <= _MAX_HEADER:
         raise ValueError("its header has no sensible length")
     text = file.read(length)
     header = parse_json(text) if len(text) == length else None
@@ -142,15 +142,16 @@ def _about(metadata: object) -> dict[str, Any]:
     """Return the data saved with the tensors: all metadata, in files of older versions."""
     if not isinstance(metadata, dict):
         raise ValueError("its metadata are no JSON object")
-    about = parse_json(str(metadata[_KEY]).encode()) if _KEY in metadata else metadata
+    about = parse_json(str(metadata[_METADATA]).encode()) if _METADATA in metadata else metadata
     if not isinstance(about, dict):
-        raise ValueError(f"its metadata {_KEY!r} are no JSON object")
+        raise ValueError(f"its metadata {_METADATA!r} are no JSON object")
     return about
 
 
 def _forms(header: dict[str, Any], size: int) -> dict[str, Form]:
-    """Return each tensor's form, in the order of the file, whose content of `size` bytes they
-    fill.
+    """Return each tensor's form, in the order of the file.
+
+    Together they have to fill the `size` bytes of its content.
     """
     parts = sorted((_part(name, entry) for name, entry in header.items()), key=lambda part: part[0])
     end = 0

@@ -1,4 +1,4 @@
-"""Products of each query with a few neighbouring rows, which windows need of keys and values.
+"""Products of each query with a few neighbouring rows of keys or values, for windows.
 
 Query i meets the rows first[i], ..., first[i] + w - 1 of x:
 
@@ -95,7 +95,7 @@ def _by(name: str, left: Tensor, x: Tensor, key_positions: Tensor) -> Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """One of the three formulas, by its name; `size` is the one that its tensors do not have."""
+    """A product by its name; `size` is the dimension of the result that no input has."""
 
     @staticmethod
     def forward(

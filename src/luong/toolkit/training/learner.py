@@ -1,4 +1,4 @@
-"""Everything that an update changes, and the update."""
+"""The learner: it holds everything that an update of the weights changes, and does the update."""
 
 from __future__ import annotations
 
