@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Any, NamedTuple, final
 
 import torch
@@ -138,6 +137,7 @@ class Terms(tuple[Tensor, ...]):
     """Tensors that a kernel made of the keys and of the mask, or None, for all calls."""
 
     mask: Tensor | None = None
+    arrays: Any = None  # the same as the kernel takes them, once it has been called
 
     @classmethod
     def of(cls, terms: Iterable[Tensor], mask: Tensor | None) -> Terms:
@@ -145,13 +145,6 @@ class Terms(tuple[Tensor, ...]):
         found = cls(terms)
         found.mask = mask
         return found
-
-    @cached_property
-    def arrays(self) -> list[Any]:
-        """Return the tensors as arrays, made once."""
-        from luong.kernels.arrays import array
-
-        return [array(x) for x in self]
 
     def covers(self, mask: Tensor) -> bool:
         """Return whether they leave out what `mask` does: it is theirs, one row for all queries."""

@@ -247,13 +247,15 @@ def _call(
 ) -> _Call:
     if not isinstance(terms, Terms):
         terms = Terms(terms)
+    if terms.arrays is None:
+        terms.arrays = KeyTerms(*map(array, terms))
     memory, strides = _ALL
     if mask is not None and not terms.covers(mask):
         mask = mask.expand(query.shape[0], query.shape[1], key.shape[1])
         strides = mask.stride()
         extent = 1 + sum((x - 1) * y for x, y in zip(mask.shape, strides, strict=True))
         memory = array(mask.as_strided((extent,), (1,)))
-    return _Call(array(query), array(key), array(v), memory, strides, KeyTerms(*terms.arrays))
+    return _Call(array(query), array(key), array(v), memory, strides, terms.arrays)
 
 
 def _scores(call: _Call, first: int, out: Tensor, softmax: bool) -> None:
