@@ -4,7 +4,6 @@ import dataclasses
 import io
 import json
 import os
-import random
 import re
 import resource
 import subprocess
@@ -21,7 +20,6 @@ from luong.toolkit.config import Data, Side
 from luong.toolkit.errors import ToolkitError, UsageError
 from luong.toolkit.text import encoded
 from luong.toolkit.text.batches import Example
-from luong.toolkit.text.encoded import Examples
 from luong.toolkit.text.lines import Pair
 from luong.toolkit.text.vocabulary import Vocabulary
 from luong.toolkit.training import preparing
@@ -269,54 +267,6 @@ def test_a_record_of_other_fields_is_named(
         assert f"{path}: damaged (" in run(data, tmp_path)[1]
 
 
-@pytest.mark.parametrize(
-    ("columns", "reason"),
-    [
-        ({"source": [[5, 2]]}, "its columns are not those of symbols"),
-        ({"source": [[5, 2]], "target": ["ab"]}, "its columns are not those of symbols"),
-        ({"source": pa.array([], SYMBOLS), "target": pa.array([], SYMBOLS)}, "no pairs in it"),
-        ({"source": pa.array([None], SYMBOLS)}, "something is missing in it"),
-        ({"source": pa.array([[None, 2]], SYMBOLS)}, "something is missing in it"),
-        ({"source": pa.array([[]], SYMBOLS)}, "a side of a pair has no end"),
-        ({"source": pa.array([[5, 5]], SYMBOLS)}, "a side of a pair has no end"),
-        ({"source": pa.array([[-1, 2]], SYMBOLS)}, "a symbol is not among the 7 of the vocabulary"),
-        ({"target": pa.array([[9, 2]], SYMBOLS)}, "a symbol is not among the 9 of the vocabulary"),
-    ],
-)
-def test_examples_that_cannot_be(tmp_path: Path, columns: dict[str, object], reason: str) -> None:
-    if reason != "its columns are not those of symbols":
-        columns = {name: pa.array([[5, 2]], SYMBOLS) for name in ("source", "target")} | columns
-    batch = pa.record_batch(columns)
-    path = tmp_path / "train.arrow"
-    with pa.ipc.new_file(str(path), batch.schema) as writer:
-        writer.write_batch(batch)
-    with pytest.raises(ToolkitError, match=re.escape(f"{path}: damaged (")) as caught:
-        Examples(path, (7, 9))
-    assert reason in str(caught.value)
-
-
-@pytest.mark.parametrize("last", [5000, -1, 0])
-def test_offsets_that_cannot_be(tmp_path: Path, last: int) -> None:
-    path = tmp_path / "train.arrow"
-    columns = {"source": [[5] * 1012 + [2]], "target": [[5, 2]]}
-    batch = pa.record_batch({name: pa.array(side, SYMBOLS) for name, side in columns.items()})
-    with pa.ipc.new_file(str(path), batch.schema) as writer:
-        writer.write_batch(batch)
-    assert Examples(path, (7, 9))[0] == (columns["source"][0], columns["target"][0])
-    content = bytearray(path.read_bytes())
-    at = content.rindex(np.array([0, 1013], np.int32).tobytes()) + 4  # pyarrow writes no such file
-    content[at : at + 4] = last.to_bytes(4, sys.byteorder, signed=True)
-    path.write_bytes(content)
-    with pytest.raises(ToolkitError, match=re.escape(f"{path}: damaged (")):
-        Examples(path, (7, 9))
-
-
-def test_a_pipe_for_a_corpus_in_symbols(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "train.arrow")
-    with pytest.raises(ToolkitError, match=r"train\.arrow: expected a file, got a pipe"):
-        Examples(tmp_path / "train.arrow", (7, 9))
-
-
 def test_a_file_in_the_place_of_the_folder(data: Data, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "data").touch()
@@ -422,59 +372,3 @@ def test_a_disk_that_is_full_is_said(data: Data, tmp_path: Path) -> None:
 def test_settings_that_make_no_sense(setting: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=f"^{message}"):
         Data("train", "dev", **setting)
-
-
-MANY = 5_000_000
-STEPS = """
-import json, random, resource, sys, time
-from pathlib import Path
-from rich.console import Console
-from luong.seq2seq import Settings, build
-from luong.toolkit.text import batches
-from luong.toolkit.config import Data
-from luong.toolkit.training.progress import Journal
-from luong.toolkit.training.preparing import prepare
-
-out, data = Path(sys.argv[3]), Data(sys.argv[1], sys.argv[2])
-began = time.monotonic()
-prepared = prepare(data, out, Journal(Console(stderr=True)))
-done = time.monotonic()
-again = prepare(data, out, Journal(Console(stderr=True)))
-found = time.monotonic()
-model = build(Settings(16, 16), len(again.source), len(again.target))
-rng, shortest = random.Random(1), again.train.lengths[:, 0].argsort()
-for order in (rng.sample(range(len(again.train)), 128), shortest[:128], shortest[-128:]):
-    batch = batches.collate(again.train.take(order))
-    model(batch.source, batch.lengths, batch.previous).sum().backward()
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-print(json.dumps([len(again.train), peak, done - began, found - done]))
-"""
-
-
-@pytest.mark.slow
-def test_five_million_pairs_train_in_bounded_memory(tmp_path: Path) -> None:
-    rng = random.Random(1)
-    words = ["".join(rng.choices("abcdefghijklmnop", k=rng.randint(2, 8))) for _ in range(20_000)]
-    with (tmp_path / "train.tsv").open("w") as file:
-        for _ in range(MANY):
-            size = rng.randrange(1, 5)
-            chosen = rng.choices(words, k=2 * size)
-            file.write(f"{' '.join(chosen[:size])}\t{' '.join(chosen[size:])}\n")
-    write(tmp_path / "dev.tsv", PAIRS[:3])
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            STEPS,
-            *(str(tmp_path / n) for n in ("train.tsv", "dev.tsv", "run")),
-        ],
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    pairs, peak, first, second = json.loads(done.stdout)
-    print(f"{pairs:,} pairs: {peak / 2**20:,.0f} MiB, {first:.0f} s, then {second:.1f} s")
-    assert pairs == MANY
-    assert peak < 1.5 * 2**30
-    assert second < first / 10
