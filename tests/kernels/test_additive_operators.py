@@ -39,15 +39,15 @@ def test_opcheck(n, m, masked, layout, dtype):
     leaves = [x.requires_grad_() for x in (query, key, value, v)]
     query, key, value, v = leaves
     torch.library.opcheck(operators.score_op, (query, key, v, mask, terms))
-    torch.library.opcheck(operators.attend_op, (query, key, value, v, mask, terms))
+    torch.library.opcheck(operators.context_op, (query, key, value, v, mask, terms))
     query, key, value, v = (x.detach() for x in leaves)
-    kept = compiled.attend(query, key, value, v, mask, terms)[1]
+    kept = compiled.context_and_weights(query, key, value, v, mask, terms)[1]
     assert kept.shape == (3, n if n < 40 else 0, m)
     given = normal(3, n, m, dtype=dtype)
     torch.library.opcheck(operators.score_backward_op, (given, query, key, v, mask, terms))
     given = normal(3, n, value.shape[2], dtype=dtype)
     torch.library.opcheck(
-        operators.attend_backward_op, (given, query, key, value, v, mask, kept, terms)
+        operators.context_backward_op, (given, query, key, value, v, mask, kept, terms)
     )
 
 

@@ -92,7 +92,7 @@ def test_pictures_go_the_same_way(tmp_path: Path) -> None:
 def test_several_processes_refuse_what_they_cannot_join(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    reason = f"^--output {path}: several processes can write to a regular file only$"
+    reason = f"^--output {path}: several processes can only write to a regular file$"
     with pytest.raises(UsageError, match=reason), destination(path, Process(0, 2)):
         pass
     assert list(tmp_path.iterdir()) == [path]

@@ -2,4 +2,4 @@
 
 import os
 
-PROCESS = os.getpid()  # noted before any fork: see threads.py
+PROCESS = os.getpid()  # registered before any fork: see threads.py

@@ -1,4 +1,4 @@
-"""Tensors as the arrays that compiled kernels take."""
+"""Convert tensors to the arrays that compiled kernels take."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _DTYPES: dict[Any, Any] = {
     torch.int64: np.dtype(np.int64),
     torch.bool: np.dtype(np.bool_),
 }
-_Memory = ctypes.c_byte * sys.maxsize  # from an address on; an array takes its part of it
+_Memory = ctypes.c_byte * sys.maxsize  # memory from an address on, of which an array takes its part
 
 
 def array(x: Tensor) -> Any:
     """Return the numbers of a plain CPU tensor; they are copied only if they are not contiguous.
 
     After `x.numpy()` PyTorch never lets the storage of x be resized, as FSDP does with that of
-    every parameter; here the array keeps the tensor alive, and nothing else is promised.
+    every parameter; here the array only keeps the tensor alive.
     """
     x = x.contiguous()
     memory: Any = _Memory.from_address(x.data_ptr())

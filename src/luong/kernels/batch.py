@@ -1,4 +1,4 @@
-"""Batch dimensions, made into the one that kernels know."""
+"""Flatten batch dimensions into the single one that kernels take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 def flatten(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
 ) -> tuple[torch.Size, tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-    """Return the batch shape that all share, and each tensor as (b, rows, columns)."""
+    """Return the common batch shape, and each tensor as (b, rows, columns)."""
     shapes = [x.shape[:-2] for x in (query, key, value, mask) if x is not None]
     batch = shapes[0]
     if any(shape != batch for shape in shapes):

@@ -97,9 +97,10 @@ def _context(
     they are larger, PyTorch's fused kernel computes it, whose memory is linear in n and m.
     """
     d_k, d_v = query.shape[-1], value.shape[-1]
-    compiling = torch.compiler.is_compiling()  # a choice by size would be a guard, or bar an export
+    # A choice by size would add a guard to a compiled graph, or prevent an export.
+    compiling = torch.compiler.is_compiling()
     fused = compiling or query.dtype in dense.HALF or _fused_is_better(query, value)
-    if fused and d_k < d_v:  # the fused kernel wants d_k == d_v; zeros change no score
+    if fused and d_k < d_v:  # the fused kernel needs d_k == d_v; added zeros change no score
         query, key = F.pad(query, (0, d_v - d_k)), F.pad(key, (0, d_v - d_k))
     elif fused and d_v < d_k:
         value = F.pad(value, (0, d_k - d_v))
@@ -113,7 +114,7 @@ def _context(
 
 
 class _Context(torch.autograd.Function):
-    """softmax(scale · query keyᵀ) value with two derivatives, which PyTorch's fused kernel lacks.
+    """Compute softmax(scale · query keyᵀ) value; unlike the fused kernel, with two derivatives.
 
     If the backward pass is to be differentiated itself, it is the plain formula's. The second
     output is kept for the others: the weights, or nothing where the fused kernel has none.
@@ -149,7 +150,7 @@ class _Context(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
-        """Flatten one more batch dimension into the batch."""
+        """Flatten the dimension that vmap adds into the batch."""
 
         def flat(x: Tensor, dim: int | None) -> Tensor:
             x = x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)

@@ -1,6 +1,6 @@
-"""Elementary functions for the compiled kernels: exp and tanh that LLVM vectorises.
+"""Elementary functions for the compiled kernels: exp and tanh in a form that LLVM vectorises.
 
-numba's own math.exp is called element by element. These are a power of two times a polynomial.
+numba calls its own math.exp for each element. These are a power of two times a polynomial.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from luong.kernels.jit import fast_inline, inline
 
 
 class Limits(NamedTuple):
-    """The bounds of what kernels compute, for a floating type. B and p: see additive/forward.py.
+    """The bounds within which kernels compute, for a floating type (B and p: additive/forward.py).
 
-    Where |key| and |query| keep to the first two, the product of two denominators B + p is finite;
-    and the second is so far past the first that tanh is 1 to rounding.
+    If |key| and |query| are within the first two, the product of two denominators B + p is finite.
+    The second is so far above the first that tanh is 1 to rounding.
     """
 
     key: float  # the largest |key| that the quotient takes
-    query: float  # the |query| from which on it takes this one instead
+    query: float  # a larger |query| is replaced by this one
     exponent: float  # the least x for which exp(x) is a normal number
     shrink: float  # a factor for B and p in gradients, which hold 1 / (B + p)^2
     huge: float  # a number whose square overflows
@@ -79,7 +79,7 @@ def _reduce_by_type(x):
 
 
 def as_(constant, x):
-    """Return the constant in x's type: an int literal would turn float32 into float64."""
+    """Return a constant in x's type; an int literal would turn float32 into float64."""
     raise NotImplementedError
 
 
@@ -105,7 +105,7 @@ def _limits_by_type(x):
 
 @inline
 def clamp(x, limit):
-    """Return x, or the bound of [-limit, limit] that it is past; NaN stays NaN."""
+    """Return x, limited to [-limit, limit]; NaN stays NaN."""
     x = limit if x > limit else x
     return -limit if x < -limit else x
 
@@ -156,7 +156,7 @@ def add_times(out, factor, x):
 def scratch(rows, columns, like):
     """Return rows that start on cache lines, for columns in multiples of 16.
 
-    Rows that do not take kernels twice as long.
+    Kernels take twice as long on other rows.
     """
     memory = np.empty(rows * columns + 16, like.dtype)
     skip = -memory.ctypes.data % 64 // memory.itemsize

@@ -1,9 +1,9 @@
 """Compile kernels, and compile them again after any edit of their sources.
 
-numba keeps machine code in `__pycache__`, in files that bear the name of the kernel, and uses it
-for as long as the file that defines the kernel stays the same. But kernels inline functions of
-other files. So each kernel bears a digest of all sources of `luong.kernels` in its name: after any
-edit there, numba finds no machine code by that name and compiles.
+numba keeps machine code in `__pycache__`, in files named after the kernel, and uses it until the
+file that defines the kernel changes. But kernels inline functions of other files. So the name of
+each kernel has a digest of all sources of `luong.kernels`: after any edit there, numba finds no
+machine code by that name and compiles.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def digest(package: Traversable) -> str:
-    """Return a few hexadecimal digits that change with any Python source within a package."""
+    """Return hexadecimal digits that change with any Python source of a package."""
     found = hashlib.sha256()
     for name, source in _sources(package):
         found.update(f"{name} {len(source)} ".encode() + source)
@@ -46,7 +46,7 @@ def _kernel(fastmath: set[str]) -> Callable[[Callable[..., Any]], Any]:
         function.__qualname__ = f"{function.__qualname__}-{DIGEST}"
         try:
             return njit(cache=True, **options)(function)
-        except RuntimeError:  # no folder can be written to: compile again in every process
+        except RuntimeError:  # no folder can be written to: each process compiles
             return njit(**options)(function)
 
     return decorate

@@ -1,7 +1,7 @@
-"""Slices of a kernel run in several threads: in those of PyTorch, if it uses GNU OpenMP.
+"""Run slices of a kernel in several threads: in those of PyTorch, if it uses GNU OpenMP.
 
 A PyTorch operation leaves its OpenMP threads spinning for milliseconds, in case another follows.
-Threads of our own would have to share the cores with them, so a kernel is that other operation.
+Threads of our own would share the cores with them, so kernels run in these threads.
 Without GNU OpenMP, and after a fork, which it does not survive, a small pool of Python threads
 serves. numba's own pool cannot: it aborts the process when two Python threads enter it at once.
 """
@@ -37,14 +37,14 @@ def each(kernel: Callable[..., None], *args: Any, tasks: int, cost: int) -> None
         kernel(*args, 0, tasks)
         return
     step = min(tasks // threads, _GRAIN // cost + 1)
-    starts = iter(range(0, tasks, step))  # shared: whoever is free takes the next piece
+    starts = iter(range(0, tasks, step))  # shared: any free thread takes the next piece
     failed: list[BaseException] = []
 
     def work() -> None:
         try:
             for start in starts:
                 kernel(*args, start, min(start + step, tasks))
-        except BaseException as error:  # nothing may pass through OpenMP
+        except BaseException as error:  # no exception may pass through OpenMP
             failed.append(error)
 
     run = _openmp() if os.getpid() == PROCESS else None
@@ -55,7 +55,7 @@ def each(kernel: Callable[..., None], *args: Any, tasks: int, cost: int) -> None
 
 @cache
 def _openmp() -> Callable[[Callable[[], None], int], None] | None:
-    """Return what runs a function in all threads of PyTorch's pool; None if it has no such pool."""
+    """Return a function that runs another in all threads of PyTorch's pool; None without a pool."""
     try:
         parallel = _Parallel(("GOMP_parallel", ctypes.CDLL(None)))
     except (AttributeError, OSError, TypeError):

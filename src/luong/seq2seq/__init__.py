@@ -1,4 +1,4 @@
-"""Recurrent encoder-decoder models with Luong attention. They know nothing of files or text.
+"""Recurrent encoder-decoder models with Luong attention. They work on tensors of symbols.
 
 The public names are listed in `__init__.pyi`; PyTorch is imported when one that needs it is used.
 """

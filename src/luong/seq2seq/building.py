@@ -1,4 +1,4 @@
-"""The model that its settings describe: the one place where scores and windows have names."""
+"""Build a model from its settings. Only this module maps names to scores and windows."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _score(settings: Settings) -> Score:
 
 
 def _named_score(settings: Settings, query_size: int, key_size: int) -> Score:
-    match settings.score:  # mypy refuses a name that is left out
+    match settings.score:  # mypy reports a name that is missing here
         case "none":
             return ScaledDot()  # of nothing
         case "dot":

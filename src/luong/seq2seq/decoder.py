@@ -1,4 +1,4 @@
-"""The decoder: all steps of a known target, or the next step of the hypotheses of a search."""
+"""The decoder, which computes all steps of a known target, or the next step of a search."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DecoderState(NamedTuple):
 
 
 class Predicted(NamedTuple):
-    """The result of reading symbols: n of a sentence in a row, or one of each hypothesis."""
+    """The result of reading n successive symbols of a sentence, or one of each hypothesis."""
 
     logits: Tensor  # (batch, n or hypotheses, target symbols)
     state: DecoderState
@@ -69,7 +69,7 @@ class Decoder(nn.Module):
         dropout: probability of dropout.
 
     Raises:
-        ValueError: for another cell, and for tied embeddings of another size than `hidden_size`.
+        ValueError: for an unknown cell, and for tied embeddings whose size is not `hidden_size`.
 
     Example:
         >>> from luong.seq2seq import START, Decoder
@@ -229,9 +229,9 @@ class Decoder(nn.Module):
         attentional: Tensor,
         to_attentional: _ToAttentional,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the same where each step needs the h~ of the last one.
+        """Return the same if each step needs the h~ of the one before.
 
-        The part of the bottom layer's gates that does not need it is computed before, at once.
+        The part of the bottom layer's gates that does not need it is computed in advance.
         """
         bottom, *above = self.layers
         (weight, _, bias, _), *_ = bottom.all_weights

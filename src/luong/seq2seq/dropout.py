@@ -1,4 +1,4 @@
-"""Dropout that is fast on the CPU."""
+"""A dropout that is fast on the CPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STEPS = 1 << 16  # an element is dropped by 16 random bits
 
 
 class Dropout(nn.Module):
-    """Set elements to 0 with probability p in training; the remaining ones grow by 1/(1 - p).
+    """Set elements to 0 with probability p in training; the others are multiplied by 1/(1 - p).
 
     It does what `nn.Dropout` does, which takes longer for random numbers on the CPU than an LSTM
     for its gates. Here p is rounded to 1/65536.

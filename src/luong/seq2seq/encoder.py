@@ -1,4 +1,4 @@
-"""The encoder, and the bridge from its last states to the decoder's first."""
+"""The encoder, and the bridge from its last states to the decoder's first state."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Encoder(nn.Module):
     """Stacked recurrent layers over a source that ends with END.
 
     With `bidirectional`, each direction has half of `hidden_size`. With `reverse`, the symbols are
-    read from the last to the first, then END (Sutskever et al. 2014); states come in source order
-    all the same. Dropout is on the inputs of every layer, not in time (Zaremba et al. 2014).
+    read from the last to the first, then END (Sutskever et al. 2014); states are in source order
+    nevertheless. Dropout is on the inputs of every layer, not in time (Zaremba et al. 2014).
 
     Args:
         symbols: size of the source vocabulary.
@@ -29,7 +29,7 @@ class Encoder(nn.Module):
         dropout: probability of dropout.
 
     Raises:
-        ValueError: for another cell, and for an odd `hidden_size` in two directions.
+        ValueError: for an unknown cell, and for an odd `hidden_size` in two directions.
 
     Example:
         >>> from luong.seq2seq import END, Encoder
@@ -77,7 +77,7 @@ class Encoder(nn.Module):
 
 
 def _reading(lengths: Tensor, m: int) -> Tensor:
-    """Return the position that is read at each step, backwards; END stays last.
+    """Return the position that each step of a reversed source reads; END stays last.
 
     This order is its own inverse.
     """
@@ -86,7 +86,7 @@ def _reading(lengths: Tensor, m: int) -> Tensor:
 
 
 class Bridge(nn.Module):
-    """The decoder's first state from the encoder's last, layers matched from the top.
+    """Maps the encoder's last states to the decoder's first; layers are matched from the top.
 
     A state of one direction, and of the decoder's size, is taken as it is, as in the paper. Others
     go through a map of their layer (`learned`): tanh(W h + b), and W c + b of LSTM cells. The

@@ -23,19 +23,19 @@ from luong.seq2seq.symbols import UNKNOWN as UNKNOWN
 
 
 class Seq2Seq(nn.Module):
-    """Encoder, bridge and decoder. `build` makes them from settings; your own parts fit as well.
+    """Encoder, bridge and decoder. `build` makes them from settings; you can also pass your own.
 
     Symbols are integers, the first four being PAD, START, END, UNKNOWN. The encoder reads the
-    source's END, which is not attended unless `attend_end`. Positions are those of the source as it
-    stands, also where it is read backwards.
+    source's END, which is not attended unless `attend_end`. Positions count from the start
+    of the source, even if it is read backwards.
 
     Args:
         encoder: reads a source into states, one for each symbol and one for END.
         bridge: makes the decoder's first state from the encoder's last.
         decoder: attends to the states, and predicts the target symbol by symbol.
         attend_end: whether the source's END is attended, and counted as a position.
-        attends: False: nothing is attended, c_t is zero (the paper's baseline, which has no h~_t,
-            predicts from h_t itself).
+        attends: False: nothing is attended, and c_t is zero. (The paper's baseline predicts from
+            h_t itself, without h~_t.)
 
     Source:
         Luong, Pham & Manning (2015), "Effective Approaches to Attention-based Neural Machine

@@ -20,9 +20,9 @@ from luong._torch_private import scan
 Layer = nn.LSTM | nn.GRU
 LayerState = tuple[Tensor, ...]
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
-# Whether oneDNN, which computes LSTM layers on the CPU, has bfloat16: not without AVX-512
+# whether oneDNN, which computes LSTM layers on the CPU, has bfloat16: it needs AVX-512
 _HAS_BFLOAT16 = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
-# What padding adds to the gates. Sigmoids of ±10,000 are 0 and 1 to the last bit, in half types too
+# the amount that padding adds to gates; sigmoids of ±10,000 are exactly 0 and 1, in half types too
 _HOLD = {
     nn.LSTM: (-1e4, 1e4, 0.0, 0.0),  # i 0, f 1; g, o
     nn.GRU: (0.0, 1e4, 0.0),  # r; z 1; n
@@ -30,7 +30,7 @@ _HOLD = {
 
 
 class Stack(nn.ModuleList):
-    """Layers on each other; with two directions, each has half of `hidden_size`."""
+    """Stacked recurrent layers; with two directions, each has half of `hidden_size`."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class Stack(nn.ModuleList):
 def run(layer: Layer, inputs: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
     """Return outputs (rows, n, hidden) of inputs (rows, n, input), and the state after the last.
 
-    State tensors are (rows, hidden). One step on the CPU goes by `advance`: PyTorch's layers take
-    two to three times as long to start.
+    State tensors are (rows, hidden). A single step on the CPU uses `advance`: PyTorch's layers
+    take two to three times as long to start.
     """
     if _is_refused(layer, inputs):
         with torch.autocast("cpu", enabled=False):
@@ -98,9 +98,9 @@ def advance(layer: Layer, gates: Tensor, state: LayerState, direction: int = 0) 
 def read(layer: Layer, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, LayerState]:
     """Return outputs (batch, m, hidden) of padded inputs (batch, m, input).
 
-    Each sentence gets the outputs that it would get by itself.
+    The outputs of a sentence do not depend on the others; those at padding are undefined.
 
-    What comes out at padding means nothing. The state (batch, hidden) is that after the last symbol
+    The state (batch, hidden) is that after the last symbol
     of a sentence and, in the other direction, after its first. `lengths` are at least 1.
     """
     if _is_refused(layer, inputs):
@@ -137,7 +137,7 @@ def _scan(
         gates, padding = given
         found = advance(layer, gates, state, direction)
         kept = tuple(torch.where(padding, old, new) for old, new in zip(state, found, strict=True))
-        return kept, kept[0].clone()  # a scan wants no two results in one memory
+        return kept, kept[0].clone()  # the results of a scan must not share memory
 
     given = gates, padding.transpose(0, 1).unsqueeze(-1)
     last, outputs = scan(step, tuple(x.clone() for x in state), given)
@@ -163,16 +163,16 @@ def _is_refused(layer: Layer, inputs: Tensor) -> bool:
     """
     if inputs.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return False
-    if inputs.dtype == torch.float64:  # which autocast leaves as it is
+    if inputs.dtype == torch.float64:  # autocast does not change its dtype
         return False
     known = _HAS_BFLOAT16 and torch.get_autocast_dtype("cpu") == torch.bfloat16
     return isinstance(layer, nn.LSTM) and not known
 
 
 def _read_held(layer: Layer, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | LayerState]:
-    """`read` without packing, which is slow on the CPU.
+    """Compute `read` without packing, which is slow on the CPU.
 
-    One more input feature is 1 at padding, where it shuts the gates that would change the state.
+    An added input feature is 1 at padding, where it shuts the gates that would change the state.
     """
     padding = positions(inputs.shape[1], inputs.device) >= lengths[:, None]
     inputs = torch.cat([inputs, padding[..., None].to(inputs.dtype)], -1)

@@ -68,7 +68,7 @@ class Rules(NamedTuple):
         return self._replace(past=torch.cat([self.past[rows, parents], symbols[..., None]], -1))
 
     def forbid(self, log_probs: Tensor, step: int) -> None:
-        """Set symbols that must not come to -inf, in place. The others keep their probability."""
+        """Set forbidden symbols to -inf, in place. The others keep their probability."""
         log_probs[..., [PAD, START]] = NEVER
         end = log_probs[..., END].clone()
         log_probs[..., END].masked_fill_((step < self.earliest)[:, None], NEVER)
@@ -80,7 +80,7 @@ class Rules(NamedTuple):
             log_probs.masked_fill_((others & (forced != PAD))[:, None], NEVER)
         if self.past is not None:
             repeating = _completing(self.past, self.decoding.no_repeat_ngram)
-            # PAD, which is forbidden anyway, stands for nothing
+            # PAD, which is always forbidden, fills unused places
             log_probs.scatter_(-1, repeating.where(free[:, None, None], PAD), NEVER)
             nothing = log_probs.isneginf().all(-1)
             log_probs[..., END] = end.where(nothing, log_probs[..., END])

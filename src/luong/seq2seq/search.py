@@ -18,12 +18,12 @@ from luong.seq2seq.decoding import Decoding, Sampling
 from luong.seq2seq.model import END, PAD, START, Seq2Seq
 from luong.seq2seq.rules import NEVER, Rules
 
-_CUT = -(2.0**40)  # ranks below those of all outputs that end
+_CUT = -(2.0**40)  # a rank below that of every output that ends
 _LEAVE = 0.75  # finished sentences leave the batch when at most this share of it is still open
 
 
 class Hypothesis(NamedTuple):
-    """An output for one source."""
+    """An output of the search for one source."""
 
     symbols: list[int]  # without END
     score: float  # log-probability, END included where there is one
@@ -133,7 +133,7 @@ class _Ensemble:
 
     def reorder(self, parents: Tensor) -> None:
         """Replace the hypotheses by the children of `parents` (batch, any)."""
-        if parents.shape[1] > 1:  # one hypothesis is its own child
+        if parents.shape[1] > 1:  # a single hypothesis is its own child
             self.states = [state.reorder(parents) for state in self.states]
 
 
@@ -152,7 +152,7 @@ class _Candidates(NamedTuple):
 
 
 class _Past(NamedTuple):
-    """The record of a step, by which hypotheses are traced back."""
+    """The record of a step, from which hypotheses are traced back."""
 
     symbols: Tensor  # (batch, hypotheses)
     parents: Tensor  # (batch, hypotheses): which of the hypotheses before they extend

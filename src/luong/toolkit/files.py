@@ -1,4 +1,4 @@
-"""Files: read once and with bounds, written whole or not at all."""
+"""Files that are read once and within bounds, and written completely or not at all."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _KINDS = (
 
 @contextmanager
 def opened(path: Path) -> Iterator[BufferedReader]:
-    """Open a regular file to be read; what is none is refused, and never waited for."""
+    """Open a regular file to be read; refuse anything else, without waiting for it."""
     try:
-        _require_regular(path, path.stat().st_mode)  # before: opening some devices does things
+        _require_regular(path, path.stat().st_mode)  # opening a device may have effects
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         with os.fdopen(os.open(path, flags), "rb") as file:
-            _require_regular(path, os.fstat(file.fileno()).st_mode)  # it may be another by now
+            _require_regular(path, os.fstat(file.fileno()).st_mode)  # the file may have changed
             yield file
     except OSError as error:
         raise ToolkitError(f"{path}: {error.strerror or error}") from error
@@ -46,7 +46,7 @@ def _require_regular(path: Path, mode: int) -> None:
 
 
 def kind(mode: int) -> str:
-    """Return the name that an error gives to a thing of this mode."""
+    """Return what an error calls a file of this mode: a folder, a pipe, a device."""
     return next((name for holds, name in _KINDS if holds(mode)), "something else")
 
 
@@ -70,7 +70,7 @@ def digest(path: Path) -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a path to write to, which becomes `path`, on the disk, at the end of the `with`."""
+    """Give a path to write to; at the end of the `with` it is synced and renamed to `path`."""
     partial = path.with_name(path.name + PARTIAL)
     try:
         yield partial
@@ -87,7 +87,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
-    except OSError:  # the error that led here says more
+    except OSError:  # the error that led here is more useful
         return
 
 

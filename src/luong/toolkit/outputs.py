@@ -1,4 +1,4 @@
-"""The files that results are written to: whole, or in parts by several processes."""
+"""The files that results are written to, by one process or in parts by several."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
 _STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
-_MOST_LINKS = 40  # as Linux
-_ALL_STARTED = timedelta(minutes=10)  # from the start of one process to that of the last
+_MOST_LINKS = 40  # the limit that Linux has
+_ALL_STARTED = timedelta(minutes=10)  # time until the last process has started
 
 
 @contextmanager
 def output(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for what `path` is to hold.
+    """Open a file whose content becomes that of `path`.
 
-    A regular file, or the one that a link leads to, is replaced at the end of the `with`, whole.
-    Anything else, such as a pipe, a device or /dev/stdout, is written to and stays what it is.
+    A regular file, or the one that a link leads to, is replaced at the end of the `with`.
+    Anything else, such as a pipe, a device or /dev/stdout, is written to directly.
     """
     if _is_regular(path):
         with replacing(Path(os.path.realpath(path))) as partial, partial.open("wb") as file:
@@ -40,7 +40,7 @@ def output(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("wb") if descriptor is None else os.fdopen(os.dup(descriptor), "wb") as file:
             yield file
-    except BrokenPipeError:  # its reader has gone: nobody to tell
+    except BrokenPipeError:  # its reader has gone: there is nobody to tell
         raise
     except OSError as error:
         raise ToolkitError(f"{path}: not written: {error.strerror}") from error
@@ -58,13 +58,13 @@ def destination(path: Path | None, process: Process = ALONE) -> Iterator[TextIO]
 
 @contextmanager
 def joined(path: Path, process: Process) -> Iterator[TextIO]:
-    """Open a file for this process's part; `path` holds the parts of all when all are done."""
+    """Open a file for this process's part; once all are done, `path` holds all parts."""
     if process.size == 1:
         with output(path) as file, _text(file) as text:
             yield text
         return
     if not _is_regular(path):
-        raise UsageError(f"--output {path}: several processes can write to a regular file only")
+        raise UsageError(f"--output {path}: several processes can only write to a regular file")
     path = Path(os.path.realpath(path))
     parts = [path.with_name(f"{path.name}.part{i}") for i in range(process.size)]
     mine = parts[process.rank]
@@ -97,9 +97,7 @@ def _is_regular(path: Path) -> bool:
 
 
 def _descriptor(path: Path) -> int | None:
-    """Return the number of the open file that a path such as /dev/stdout or /dev/fd/3 stands
-    for.
-    """
+    """Return the file descriptor that a path such as /dev/stdout or /dev/fd/3 names."""
     path = path.absolute()
     for _ in range(_MOST_LINKS):
         if str(path) in _STANDARD:
@@ -113,7 +111,7 @@ def _descriptor(path: Path) -> int | None:
 
 
 def _connected() -> Store:
-    """Return the store through which the processes meet. A wrong address shows before any work."""
+    """Return the store through which processes meet, made early so that a wrong address shows."""
     from torch.distributed.rendezvous import rendezvous
 
     try:
@@ -126,7 +124,7 @@ def _connected() -> Store:
 
 
 def _meet(store: Store, process: Process) -> None:
-    """Wait until all processes are here. (Where one fails, torchrun ends the others.)"""
+    """Wait until all processes get here. (If one fails, torchrun ends the others.)"""
     from torch import distributed
 
     distributed.init_process_group(

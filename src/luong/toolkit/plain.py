@@ -1,4 +1,4 @@
-"""Plain data from files that strangers may have written: bounded, and nothing but data."""
+"""Plain data from files that may come from strangers: bounded, and never executed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import yaml
 
 from luong.toolkit.errors import UsageError
 
-_DEPTH = 4  # mappings in mappings
+_DEPTH = 4  # depth of mappings in mappings
 _NULL = ("", "~", "null", "Null", "NULL")
 
 
 class Scalar(NamedTuple):
-    """A value as it is written: what it means, its place tells."""
+    """A value as it is written; the field that it belongs to decides what it means."""
 
     text: str
     quoted: bool = False
@@ -30,16 +30,16 @@ class Scalar(NamedTuple):
         return "null" if self.is_null else repr(short(self.text))
 
 
-Tree = dict[str, Any]  # of more of them, lists and scalars
+Tree = dict[str, Any]  # the limit on the number of lists and scalars
 
 
 def short(text: str) -> str:
-    """Return text from a file, as an error shows it."""
+    """Return text from a file in the form that errors show."""
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def parse_json(text: bytes) -> Any:
-    """Parse JSON of a sane depth, without repeated keys, NaN or infinity. Raises ValueError."""
+    """Parse JSON of limited depth, without repeated keys, NaN or infinity. Raises ValueError."""
     try:
         return json.loads(
             text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant
@@ -64,8 +64,8 @@ def parse_yaml(path: Path, content: bytes) -> dict[str, Scalar]:
     """Parse a YAML mapping of mappings: the scalars by their keys, as `training.updates`.
 
     Scalars stay text, so that `no` is a word where a word is expected; an empty mapping is null.
-    Lists, aliases, anchors and tags, keys that are there twice and more than one document are
-    refused: raises UsageError, which names `path`.
+    Lists, aliases, anchors, tags, repeated keys and a second document are refused: raises
+    UsageError, which names `path`.
     """
     try:
         return _document(yaml.parse(content.decode("utf-8-sig"), Loader=yaml.SafeLoader))
@@ -94,7 +94,7 @@ def _document(events: Iterator[yaml.Event]) -> dict[str, Scalar]:
 def _scalars(
     key: str, event: yaml.Event, events: Iterator[yaml.Event], seen: set[str], depth: int = 0
 ) -> Iterator[tuple[str, Scalar]]:
-    """Yield the scalars of the node that begins with `event`, which has the name `key`."""
+    """Yield the scalars of the node that begins with `event` and belongs to `key`."""
     where = f"{short(key)}: " if key else ""
     if not isinstance(event, yaml.NodeEvent) or event.anchor or getattr(event, "tag", None):
         raise ValueError(f"{where}expected a plain value, got an alias, an anchor or a tag")

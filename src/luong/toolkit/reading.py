@@ -14,11 +14,11 @@ from typing import NamedTuple, Protocol
 
 from luong.toolkit.errors import ToolkitError
 
-MAX_BYTES = 1 << 18  # of a line, where nothing else is asked for
+MAX_BYTES = 1 << 18  # default limit of a line, in bytes
 BLOCK = 1 << 16
-_GZIP = b"\x1f\x8b"  # no UTF-8 begins so
+_GZIP = b"\x1f\x8b"  # UTF-8 text never begins with these bytes
 _RATIO = 50  # text unpacks to 3 to 20 times its size
-_FREE = 1 << 20  # bytes that any file may unpack to
+_FREE = 1 << 20  # bytes that a file of any size may unpack to
 
 
 class Problem(NamedTuple):
@@ -32,24 +32,24 @@ class Problem(NamedTuple):
 
 
 class Stream(Protocol):
-    """Bytes that are there to be read, such as `sys.stdin.buffer`."""
+    """A source of bytes, such as `sys.stdin.buffer`."""
 
     def read1(self, size: int, /) -> bytes: ...
 
 
 def blocks(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a file or pipe, unpacked where it is compressed. Errors name it."""
+    """Yield the bytes of a file or pipe, unpacked if it is compressed. Errors name it."""
     with opened(path) as file:
         yield from unpacked(file, str(path))
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BufferedReader]:
-    """Open a file or pipe, to be read as it is. Errors name it."""
+    """Open a file or pipe and do not unpack it. Errors name it."""
     with naming(str(path)):
         try:
             file = path.open("rb")
-        except ValueError as error:  # NUL in its name, or what is not Unicode
+        except ValueError as error:  # the name holds NUL or is not Unicode
             raise ToolkitError(f"{path}: no file can have this name") from error
         with file:
             if _endless(file):
@@ -103,7 +103,7 @@ def split(parts: Iterable[bytes], limit: int = MAX_BYTES) -> Iterator[list[bytes
 
 
 def decoded(line: bytes, name: str, number: int) -> str | Problem:
-    """Return a line as text, or why it is none, without "\\r" at its end and without a BOM."""
+    """Return a line as text, without a final "\\r" or a BOM; or the reason why it is not text."""
     try:
         text = line.removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -112,7 +112,7 @@ def decoded(line: bytes, name: str, number: int) -> str | Problem:
 
 
 def _endless(file: BufferedReader) -> bool:
-    """Return whether a file is a device that need not end, such as /dev/zero."""
+    """Return whether a file is a device that may never end, such as /dev/zero."""
     status = os.fstat(file.fileno())
     device = stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)
     return device and not file.isatty() and not os.path.samestat(status, Path(os.devnull).stat())

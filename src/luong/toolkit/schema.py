@@ -1,4 +1,4 @@
-"""Dataclasses of scalars: built from values as they are written, in a file or behind a flag."""
+"""Dataclasses of scalars, built from text: the values of a file or of flags."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Leaf(NamedTuple):
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that are taken, where others are not."""
+        """The words that the field accepts; empty if it accepts others."""
         if self._kind is bool:
             return ("true", "false")
         return get_args(self._kind) if get_origin(self._kind) is Literal else ()
@@ -51,7 +51,7 @@ class Leaf(NamedTuple):
         return next(kind for kind in get_args(self.hint) if kind is not NoneType)
 
     def value(self, scalar: Scalar) -> object:
-        """Return the value of a scalar for this field. Raises UsageError."""
+        """Return the value that a scalar means in this field. Raises UsageError."""
         if scalar.is_null and self.is_optional:
             return None
         try:
@@ -108,7 +108,7 @@ class Section(NamedTuple):
 
 
 def sections(cls: type, key: str = "") -> Iterator[Section]:
-    """Yield a dataclass, and those in it."""
+    """Yield a dataclass, and the dataclasses within it."""
     hints, text = get_type_hints(cls), inspect.getdoc(cls) or ""
     meanings = {
         name: " ".join(about.split()).rstrip(".") for name, about in _ARGUMENT.findall(text)
@@ -127,14 +127,14 @@ def sections(cls: type, key: str = "") -> Iterator[Section]:
 
 
 def leaves(cls: type, key: str = "") -> dict[str, Leaf]:
-    """Return all settings of a dataclass, and of those in it, by key."""
+    """Return all settings of a dataclass, and of the dataclasses within it, by key."""
     return {leaf.key: leaf for section in sections(cls, key) for leaf in section.leaves}
 
 
 def build(cls: type[T], values: Mapping[str, Scalar]) -> T:
-    """Return the dataclass of these values by key, and defaults. Raises UsageError.
+    """Return the dataclass of these values by key; others are defaults. Raises UsageError.
 
-    A null in place of a dataclass within it says nothing.
+    A null in place of a dataclass within it leaves its defaults.
     """
     known, given = leaves(cls), dict[str, object]()
     for key, scalar in values.items():
@@ -162,6 +162,6 @@ def _instance(cls: type[T], given: Mapping[str, object], prefix: str = "") -> T:
 
 
 def nearest(key: str, known: Iterable[str]) -> str:
-    """Return a hint at the known key that was perhaps meant."""
+    """Return a hint at the known key that was probably meant, or an empty text."""
     found = get_close_matches(key, known, 1)
     return f"; did you mean {found[0]}?" if found else ""

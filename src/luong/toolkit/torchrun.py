@@ -1,4 +1,4 @@
-"""The variables by which torchrun tells each process that it starts which one it is."""
+"""The environment variables by which torchrun numbers the processes that it starts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from luong.toolkit.errors import UsageError
 
 
 class Process(NamedTuple):
-    """The number of this process among several: the first of one, where torchrun did not start
-    it.
-    """
+    """The number of this process among several; 0 of 1 if torchrun did not start it."""
 
     rank: int = 0
     size: int = 1

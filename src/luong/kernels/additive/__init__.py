@@ -1,4 +1,4 @@
-"""Additive attention, score v · tanh(query + key), for queries and keys already projected.
+"""Additive attention, score v · tanh(query + key), on queries and keys already projected.
 
 `choose` of dispatch.py picks among the backends: compiled.py (numba), blocks.py (torch), plain.py.
 Half types are computed in float32.
@@ -19,14 +19,14 @@ from luong.kernels.batch import flatten
 from luong.kernels.dispatch import choose, elements, is_small, plain_now
 from luong.kernels.windowed import common
 
-if TYPE_CHECKING:  # it imports numba
+if TYPE_CHECKING:  # this module imports numba
     from luong.kernels.additive.step_gradients import StepGradients
 
 Terms = tuple[Tensor, ...]  # see KeyTerms in compiled.py
 
 
 def prepare(memory: Memory, backend: str | None) -> Memory:
-    """Return the memory with what the backend computes from its (projected) keys once for all."""
+    """Return the memory with all that the backend computes from its projected keys in advance."""
     (key, value, mask, lengths, _), empty = memory, known(memory).empty
     upcast = (key.float(), value.float()) if key.dtype in dense.HALF else None
     key, value = upcast or (key, value)
@@ -60,7 +60,7 @@ def scores(
     terms: Terms | None = None,
     steps: StepGradients | None = None,
 ) -> Tensor:
-    """Return scores (*batch, n, m), in float32 for half types; anything where `mask` is False."""
+    """Return scores (*batch, n, m), float32 for half types; undefined where `mask` is False."""
     query, key, v = map(dense.upcast, (query, key, v))
     if _check.autocast(query):
         with torch.autocast(query.device.type, enabled=False):
@@ -146,15 +146,15 @@ def attention(
     query, v = dense.upcast(query), dense.upcast(v)
     chosen = choose("additive", backend, _given(query, key, value, v, mask), elements(query, key))
     if chosen == "reference" or 0 in (query.numel(), key.numel(), value.numel()):
-        return Attended(plain.attend(query, key, value, v, mask).to(dtype), None)
+        return Attended(plain.context(query, key, value, v, mask).to(dtype), None)
     batch, (query, key, value, mask) = flatten(query, key, value, mask)
     if chosen == "numba":
         from luong.kernels.additive import operators
 
         of_keys = _known(key, mask, terms, steps)
-        context = operators.attend(query, key, value, v, mask, *of_keys)
+        context = operators.context(query, key, value, v, mask, *of_keys)
     else:
-        context = blocks.attend(query, key, value, v, mask)
+        context = blocks.context(query, key, value, v, mask)
     return Attended(context.reshape(*batch, *context.shape[-2:]).to(dtype), None)
 
 
@@ -171,7 +171,7 @@ def _step(
 
     key, value, mask, *_ = memory
     if not need_weights:
-        return Attended(operators.attend(query, key, value, v, mask, terms, steps), None)
+        return Attended(operators.context(query, key, value, v, mask, terms, steps), None)
     scores = operators.score(query, key, v, mask, terms, steps)
     return dense.attention(scores, memory, dropout=0.0, need_weights=True)
 
@@ -184,7 +184,7 @@ def _plain(v: Tensor, dtype: torch.dtype) -> bool:
 def _known(
     key: Tensor, mask: Tensor | None, terms: Terms | None, steps: StepGradients | None
 ) -> tuple[Terms, StepGradients | None]:
-    """Return what `prepare` found, or compute it where these keys are a broadcast of those."""
+    """Return the results of `prepare`; compute them anew if its keys were broadcast."""
     from luong.kernels.additive import operators
 
     if terms is not None and terms[0].shape[0] == key.shape[0]:

@@ -1,4 +1,4 @@
-"""Compiled kernels: gradients of the scores. A task is a chunk of features of one source.
+"""Compiled kernels for the gradients of scores. A task is a chunk of features of one source.
 
 With D = B + p and z = g / D^2, for every query and key,
 
@@ -31,16 +31,16 @@ from luong.kernels.jit import exact, fast_inline, inline
 
 CHUNK = 64  # features of a task
 
-# Where things are in the scratch row of four queries. It begins with p of each.
+# Offsets in the scratch row of four queries, which begins with p of each.
 SQUARE = 4 * CHUNK  # p^2 - kappa^2 of each
 SUM_ZB = 8 * CHUNK  # the sums of z B over the keys
 SUM_Z = 12 * CHUNK  # the sums of z
 SUM_V = 16 * CHUNK  # the sum for v, over all queries
 QUERIES = 17 * CHUNK  # its length
-# A single query leaves the places of p of the others free.
+# A single query uses the places that hold p of the other three.
 _KAPPA, _V = CHUNK, 2 * CHUNK
 
-# The same for the scratch row of a key, which begins with B.
+# Offsets in the scratch row of a key, which begins with B.
 KEY_SQUARE = CHUNK  # B^2 - kappa^2
 KEY_SUM = 2 * CHUNK  # the sum of z p over the queries
 KEY = 3 * CHUNK  # its length
@@ -91,7 +91,7 @@ def _key_terms(beta, kappa, row):
 
 @inline
 def _four_rows(q, k, g0, g1, g2, g3):
-    """Add up what four queries and a key have in common."""
+    """Add the terms of four queries and a key to their sums."""
     for e in range(CHUNK):
         b = k[e]
         p0, p1, p2, p3 = q[e], q[CHUNK + e], q[2 * CHUNK + e], q[3 * CHUNK + e]
@@ -111,7 +111,7 @@ def _four_rows(q, k, g0, g1, g2, g3):
 
 @inline
 def _one_row(q, k, g):
-    """Add up what one query and a key have in common."""
+    """Add the terms of one query and a key to their sums."""
     for e in range(CHUNK):
         b, p = k[e], q[e]
         z = g / ((b + p) * (b + p))
@@ -123,7 +123,7 @@ def _one_row(q, k, g):
 
 @inline
 def _only_row(q, beta, g, out):
-    """Add up what the only query and a key have in common, and write the gradient of the key.
+    """Add the terms of the only query and a key, and write the gradient of the key.
 
     That gradient is complete, so that the key needs no scratch row.
     """
@@ -140,7 +140,7 @@ def _only_row(q, beta, g, out):
 
 @inline
 def plain_row(a, b, g, q, k):
-    """Add up the same by a tanh for each feature. Here p and B are 1."""
+    """Add the same terms, with a tanh for each feature. Here p and B are 1."""
     for e in range(len(a)):
         t, slope = tanh(a[e] + b[e])
         u = g * (slope * as_(0.25, g))
@@ -200,7 +200,7 @@ def _prepare_queries(a, kappa, centre, c, end, direct, queries):
 
 @inline
 def _add_up_four(g, inverse, live, queries, keys):
-    """Add up what four queries and all keys have in common; return the sum of each one's g."""
+    """Add the terms of four queries and all keys; return the sum of g of each query."""
     s0 = s1 = s2 = s3 = as_(0, inverse)
     for t in range(len(live)):
         j = live[t]
@@ -217,7 +217,7 @@ def _add_up_four(g, inverse, live, queries, keys):
 
 @inline
 def _add_up_one(a, b, c, end, g, inverse, live, direct, queries, keys):
-    """Add up what one query and all keys have in common; return the sum of its g."""
+    """Add the terms of one query and all keys; return the sum of its g."""
     total = as_(0, inverse)
     for t in range(len(live)):
         gt = g[live[t]] * inverse
@@ -251,7 +251,7 @@ def gradients(a, b, v, beta, frame, direct, keys, count, first, g, unit, ga, gb,
         _prepare_keys(beta[i], kappa, c, end, live, direct[i], sources)
         r = 0
         while r < q:
-            # A row that holds NaN stays by itself: 0 times NaN is not 0.
+            # A row that holds NaN is computed separately: 0 times NaN is not 0.
             rows = 4 if r + 4 <= q and not direct[i] else 1
             for k in range(rows):
                 if _has_nan(a[i, first + r + k, c:end]):
@@ -281,7 +281,7 @@ def gradients(a, b, v, beta, frame, direct, keys, count, first, g, unit, ga, gb,
 
 @exact
 def step(a, v, beta, frame, keys, count, g, unit, ga, gb, gv, start, stop):
-    """Compute the same for a single query and sources none of which is `direct`.
+    """Compute the same for a single query, where no source is `direct`.
 
     A task is a source. Keys get no gradients if gb has no rows.
     """

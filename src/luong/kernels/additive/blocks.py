@@ -1,4 +1,4 @@
-"""The torch backend: PyTorch's own operations, block of queries by block of queries.
+"""The torch backend: PyTorch's own operations, on one block of queries at a time.
 
 A block is computed again in the backward pass, so that nothing of size n x m x d is kept. On the
 CPU tanh(a + b) is (B - p) / (B + p), p = e^{-2a}, B = e^{2b}, where that is in range: (n + m)·d
@@ -28,9 +28,9 @@ def scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
     return _by_blocks(lambda query, mask, *rest: function(query, *rest), query, None, key, v)
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def context(query: Tensor, key: Tensor, value: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Return the context (b, n, d_v); a query with nothing to attend gets zeros."""
-    function = functools.partial(_attend, factored=_in_range(query, key))
+    function = functools.partial(_block_context, factored=_in_range(query, key))
     return _by_blocks(function, query, mask, key, v, value)
 
 
@@ -43,7 +43,7 @@ def _by_blocks(function: Function, query: Tensor, mask: Tensor | None, *rest: Te
 
 
 class _Blocks(torch.autograd.Function):
-    """function(query, mask, *rest), computed block by block of queries; rest starts with key."""
+    """Compute function(query, mask, *rest) by blocks of queries; `rest` starts with the key."""
 
     @staticmethod
     def forward(
@@ -92,12 +92,12 @@ def _parts(
 
 
 def _in_range(query: Tensor, key: Tensor) -> bool:
-    """Return whether the quotient is in range and precise; False if values cannot be looked at."""
+    """Return whether the quotient is in range and precise; False if values cannot be read."""
     limit = 12.0 if key.dtype == torch.float32 else 150.0
     return surely(key.abs() <= limit) and surely(query.abs() <= limit)
 
 
-def _attend(
+def _block_context(
     query: Tensor, mask: Tensor | None, key: Tensor, v: Tensor, value: Tensor, *, factored: bool
 ) -> Tensor:
     return plain.weigh(_scores(query, key, v, factored=factored), value, mask)
@@ -111,16 +111,16 @@ def _scores(query: Tensor, key: Tensor, v: Tensor, *, factored: bool) -> Tensor:
 
 
 class _Tanh(torch.autograd.Function):
-    """tanh(query + key) (b, n, m, d) as (B - p) / (B + p); the slope is 4 B p / (B + p)^2.
+    """Compute tanh(query + key) (b, n, m, d) as (B - p) / (B + p), slope 4 B p / (B + p)^2.
 
-    1 - tanh^2, which autograd would come to, cancels where tanh is near 1.
+    The slope that autograd would derive, 1 - tanh^2, cancels where tanh is near 1.
     """
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor) -> Tensor:
         ctx.save_for_backward(query, key)
         low, high = key.amin(-2, keepdim=True), key.amax(-2, keepdim=True)
-        near = high - low <= 1  # a feature of a source, then counted from its middle: B - 1, p - 1
+        near = high - low <= 1  # such a feature is counted from its middle: B - 1, p - 1
         centre = torch.where(near, low + (high - low) / 2, 0)
         key, query = 2 * (key - centre), -2 * (query + centre)
         b = torch.where(near, key.expm1(), key.exp())[:, None]

@@ -1,10 +1,10 @@
-"""The numba backend of additive attention: kernels called on tensors.
+"""The numba backend of additive attention, which calls the kernels on tensors.
 
 Shapes: query (b, n, d), key (b, m, d), projected; value (b, m, d_v); v (d,); mask bool (b, n or 1,
-m). Scores are computed for the pairs that the mask leaves; softmax follows in the kernel, block of
-queries by block of queries; products with the values are torch.bmm. Beyond inputs and outputs the
-memory is that of the keys' exponentials, and of one block of weights. operators.py makes PyTorch
-know the derivatives.
+m). Only pairs that the mask allows are scored; the kernel also takes the softmax, one block of
+queries at a time; products with the values are torch.bmm. Beyond inputs and outputs the
+memory is that of the keys' exponentials, and of one block of weights. operators.py tells
+PyTorch the derivatives.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from luong.kernels.additive import backward, forward, plain, windowed_loops
 from luong.kernels.arrays import array
 from luong.kernels.threads import each
 
-_BLOCK = 1 << 22  # weights of one block, where they are not kept
+_BLOCK = 1 << 22  # number of weights in a block, if they are not kept
 
 
 class KeyTerms(NamedTuple):
-    """The terms of scores that depend only on the keys; they serve any number of queries."""
+    """The terms of scores that depend only on the keys, for any number of queries."""
 
     beta: Tensor  # (b, m, d padded): e^{2 (key - centre)} - kappa
     frame: Tensor  # (b, 2, d padded to whole chunks): kappa and centre of each feature
@@ -89,7 +89,7 @@ def score_backward(
     return out[0], out[1], out[2].sum(0)
 
 
-def attend(
+def context_and_weights(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -114,7 +114,7 @@ def attend(
     return contexts[0] if len(contexts) == 1 else torch.cat(contexts, 1), kept
 
 
-def attend_backward(
+def context_backward(
     grad: Tensor,
     query: Tensor,
     key: Tensor,
@@ -126,7 +126,7 @@ def attend_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Compute the gradients of query, key, value and v."""
     if not finite(v):
-        return plain.attend_gradients(grad, query, key, value, v, mask)
+        return plain.context_gradients(grad, query, key, value, v, mask)
     (b, n, d), m = query.shape, key.shape[1]
     call, out, d_value = _call(query, key, v, mask, terms), _room(query, key), None
     buffers = query.new_empty(0)
@@ -229,7 +229,7 @@ def _blocks(b: int, n: int, m: int, d: int) -> Iterator[slice]:
 
 
 class _Call(NamedTuple):
-    """The arguments of a call, as the kernels take them."""
+    """The arguments of a call in the form that kernels take."""
 
     query: Any
     key: Any
@@ -313,7 +313,7 @@ def _gradients(call: _Call, first: int, grad: Tensor, out: Sequence[Tensor]) -> 
 
 
 def _power_of_two(x: float, dtype: Any) -> Any:
-    """Return one near x that can be inverted; 1 if x is 0 or not finite."""
+    """Return a power of two near x whose inverse is finite; 1 if x is 0 or not finite."""
     most = np.finfo(dtype).maxexp - 28
     exponent = max(-most, min(math.frexp(x)[1], most)) if 0 < x < math.inf else 0
     return dtype.type(2.0**exponent)

@@ -1,4 +1,4 @@
-"""Compiled kernels: the keys' exponentials, scores, softmax. Each does tasks start..stop of a list.
+"""Compiled kernels for the keys' exponentials, scores and softmax. Each does tasks start..stop.
 
 With p = exp(-2a) and B = exp(2b), computed once per query and once per key,
 
@@ -18,7 +18,7 @@ from luong.kernels.elementary import as_, clamp, exp, flush, limits, reduce, scr
 from luong.kernels.jit import exact, fast_inline, inline
 
 PAD = 32  # features are padded to whole pairs of vectors of 16
-TILE = 4  # queries of a task, which meet a key together
+TILE = 4  # queries of a task, which are scored together
 
 
 @fast_inline
@@ -62,7 +62,7 @@ def prepare(b, keys, count, beta, frame, direct, start, stop):
                 s, y = reduce(x + x)
                 out[e] = s * y + (s - kappa[e])
             out[d:] = 0
-        for j in keys[i, count[i] :]:  # read by nobody, but the same every time
+        for j in keys[i, count[i] :]:  # never used, but the same every time
             beta[i, j] = 0
 
 
@@ -145,7 +145,7 @@ def _softmax(row, top):
     for j in range(len(row)):
         row[j] = exp(row[j] - top)
     total = _sum(row)
-    for j in range(len(row)):  # a zero stays one even where the total is NaN
+    for j in range(len(row)):  # a zero stays zero even where the total is NaN
         row[j] = flush(row[j] / total) if row[j] != 0 else row[j]
 
 
@@ -176,7 +176,7 @@ def _score_each_plainly(a, b, v, scale, live, seen, strides, tile, top):
 
 @inline
 def _score_all_four(beta, v, w, plus, scale, live, seen, strides, tile, top):
-    """Score the four queries of a tile with all keys, a key after the other."""
+    """Score the four queries of a tile with all keys, one key at a time."""
     for j in live:
         at = j * strides[2]
         m0, m1 = seen[at], seen[at + strides[1]]
@@ -195,7 +195,7 @@ def _score_all_four(beta, v, w, plus, scale, live, seen, strides, tile, top):
 
 @inline
 def _score_one_by_one(beta, v, w, plus, scale, live, seen, strides, tile, top):
-    """Score the queries of a tile, which has less than four, with all keys, two keys at a time."""
+    """Score the queries of a tile of fewer than four with all keys, two keys at a time."""
     for k in range(len(tile)):
         for t in range(0, len(live), 2):
             j0, j1 = live[t], live[min(t + 1, len(live) - 1)]
@@ -215,7 +215,7 @@ def _softmax_each(live, seen, strides, tile, top):
     for k in range(len(tile)):
         if top[k] > -np.inf:
             _softmax(tile[k], top[k])
-        else:  # nothing attended: zeros; nothing but NaN and -inf attended: NaN
+        else:  # nothing attended: zeros; only NaN and -inf attended: NaN
             tile[k] = 0
             for j in live:
                 if seen[k * strides[1] + j * strides[2]]:

@@ -1,4 +1,4 @@
-"""The numba backend of additive attention with derivatives, as PyTorch sees it.
+"""The numba backend of additive attention, with the derivatives that PyTorch calls.
 
 In eager mode a call goes through an autograd function, which costs half as much as an operator.
 Graphs of torch.compile hold operators. Arguments and results are those of compiled.py.
@@ -30,7 +30,7 @@ def prepare(key: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
 
 
 def step_gradients(key: Tensor, value: Tensor, terms: Terms) -> StepGradients | None:
-    """Return where decoder steps may leave the gradients of key and value; None if nowhere."""
+    """Return the place for the gradients of key and value of decoder steps; None: no place."""
     if not _learns(key, value) or torch.compiler.is_compiling() or compiled.any_direct(terms):
         return None
     return StepGradients(key, value, terms)
@@ -44,19 +44,19 @@ def score(
     terms: Terms,
     steps: StepGradients | None,
 ) -> Tensor:
-    """Return scores (b, n, m); `steps` is None or that of these keys."""
+    """Return scores (b, n, m); `steps` is None or belongs to these keys."""
     if torch.compiler.is_compiling():
         found: Tensor = score_op(query, key, v, mask, list(terms))
     elif not _learns(query, key, v):
         found = compiled.score(query, key, v, mask, terms)
     else:
-        found = _Score.apply(  # type: ignore[no-untyped-call]
+        found = _DifferentiableScores.apply(  # type: ignore[no-untyped-call]
             query, key, v, mask, terms, *_for_steps(steps, query)
         )
     return found
 
 
-def attend(
+def context(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -67,11 +67,11 @@ def attend(
 ) -> Tensor:
     """Return the context (b, n, d_v)."""
     if torch.compiler.is_compiling():
-        found: Tensor = attend_op(query, key, value, v, mask, list(terms))[0]
+        found: Tensor = context_op(query, key, value, v, mask, list(terms))[0]
     elif not _learns(query, key, value, v):
-        found = compiled.attend(query, key, value, v, mask, terms)[0]
+        found = compiled.context_and_weights(query, key, value, v, mask, terms)[0]
     else:
-        found = _Attend.apply(  # type: ignore[no-untyped-call]
+        found = _DifferentiableContext.apply(  # type: ignore[no-untyped-call]
             query, key, value, v, mask, terms, *_for_steps(steps, query)
         )
     return found
@@ -84,7 +84,7 @@ def _learns(*tensors: Tensor) -> bool:
 def _for_steps(
     steps: StepGradients | None, query: Tensor
 ) -> tuple[Tensor | None, StepGradients | None]:
-    """Return the token and the place for the gradients of a step; None twice for many queries."""
+    """Return the token and the place for the gradients of a step; for many queries, None twice."""
     return (None, None) if steps is None or query.shape[1] > 1 else (steps.token, steps)
 
 
@@ -95,8 +95,8 @@ _operator = functools.partial(torch.library.custom_op, mutates_args=())
 prepare_op = _operator("luong::additive_prepare")(compiled.prepare)
 score_op = _operator("luong::additive_score")(compiled.score)
 score_backward_op = _operator("luong::additive_score_backward")(compiled.score_backward)
-attend_op = _operator("luong::additive_attend")(compiled.attend)
-attend_backward_op = _operator("luong::additive_attend_backward")(compiled.attend_backward)
+context_op = _operator("luong::additive_attend")(compiled.context_and_weights)
+context_backward_op = _operator("luong::additive_attend_backward")(compiled.context_backward)
 
 
 @prepare_op.register_fake
@@ -122,14 +122,14 @@ def _(grad: Tensor, query: Tensor, key: Tensor, v: Tensor, *_: Any) -> tuple[Ten
     return tuple(x.new_empty(x.shape) for x in (query, key, v))
 
 
-@attend_op.register_fake
+@context_op.register_fake
 def _(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     (b, n, d), m = query.shape, key.shape[1]
     kept = compiled.kept_rows(n, m, d)
     return query.new_empty(b, n, value.shape[2]), query.new_empty(b, kept, m)
 
 
-@attend_backward_op.register_fake
+@context_backward_op.register_fake
 def _(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, *_: Any
 ) -> tuple[Tensor, ...]:
@@ -158,37 +158,37 @@ def _plain_score_backward(
     return plain.derivative(plain.scores, grad, query, key, v)
 
 
-def _keep_attend(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _keep_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     query, key, value, v, mask, terms = inputs
     ctx.save_for_backward(query, key, value, v, mask, output[1], *terms)
     ctx.mark_non_differentiable(output[1])
 
 
 @torch.autocast("cpu", enabled=False)  # type: ignore[untyped-decorator]
-def _attend_backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Any, ...]:
+def _context_backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Any, ...]:
     query, key, value, v, mask, kept, *terms = ctx.saved_tensors
     if plain_backward(grad):
-        grads = _plain_attend_backward(grad, query, key, value, v, mask)
+        grads = _plain_context_backward(grad, query, key, value, v, mask)
     else:
-        grads = attend_backward_op(grad, query, key, value, v, mask, kept, terms)
+        grads = context_backward_op(grad, query, key, value, v, mask, kept, terms)
     return *grads, None, [None] * len(terms)
 
 
-def _plain_attend_backward(
+def _plain_context_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, mask: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    function = functools.partial(plain.attend, mask=mask)
+    function = functools.partial(plain.context, mask=mask)
     return plain.derivative(function, grad, query, key, value, v)
 
 
 score_op.register_autograd(_score_backward, setup_context=_keep_score)
-attend_op.register_autograd(_attend_backward, setup_context=_keep_attend)
+context_op.register_autograd(_context_backward, setup_context=_keep_context)
 
 
 # Autograd functions
 
 
-class _Score(torch.autograd.Function):
+class _DifferentiableScores(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -219,7 +219,7 @@ class _Score(torch.autograd.Function):
         return *grads, *[None] * 4
 
 
-class _Attend(torch.autograd.Function):
+class _DifferentiableContext(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -232,7 +232,7 @@ class _Attend(torch.autograd.Function):
         token: Tensor | None,
         steps: StepGradients | None,
     ) -> Tensor:
-        context, kept = compiled.attend(query, key, value, v, mask, terms)
+        context, kept = compiled.context_and_weights(query, key, value, v, mask, terms)
         ctx.save_for_backward(query, key, value, v, mask, kept, *terms)
         ctx.steps = steps
         return context
@@ -241,9 +241,9 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         query, key, value, v, mask, kept, *terms = ctx.saved_tensors
         if plain_backward(grad):
-            grads = _plain_attend_backward(grad, query, key, value, v, mask)
+            grads = _plain_context_backward(grad, query, key, value, v, mask)
         elif ctx.steps is None or not compiled.finite(v):
-            grads = compiled.attend_backward(grad, query, key, value, v, mask, kept, terms)
+            grads = compiled.context_backward(grad, query, key, value, v, mask, kept, terms)
         else:
             d_scores = torch.bmm(grad, value.mT)
             compiled.through_softmax(kept, d_scores, mask)

@@ -1,4 +1,4 @@
-"""The reference backend: the formula itself. PyTorch knows all its derivatives."""
+"""The reference backend: the formula itself, all of whose derivatives PyTorch has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from luong.kernels import dense
 scores = reference.additive_score
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def context(query: Tensor, key: Tensor, value: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Return the context (*batch, n, d_v); a query with nothing to attend gets zeros."""
     return weigh(scores(query, key, v), value, mask)
 
@@ -46,10 +46,10 @@ def score_gradients(
     return inner.sum(2), inner.sum(1), (grad[..., None] * tanh).sum((0, 1, 2))
 
 
-def attend_gradients(
+def context_gradients(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return those of query, key, value and v from that of the context."""
+    """Return the gradients of query, key, value and v from that of the context."""
     live = grad.new_ones((), dtype=torch.bool) if mask is None else mask
     weights = torch.where(live, scores(query, key, v), float("-inf")).softmax(-1)
     weights = torch.where(live, weights, 0)

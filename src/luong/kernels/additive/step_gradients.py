@@ -2,9 +2,8 @@ r"""The gradients that decoder steps leave to their memory.
 
 A decoder attends to one memory step by step. If each step computed its own gradients of key and
 value, each would fill m x d numbers, and PyTorch would add them up. Instead, a step computes the
-gradients of its query and of v, and leaves to the memory what those of key and value follow from:
-the gradients of its m scores. The memory computes them once for all steps, as for one call with as
-many queries.
+gradients of its query and of v, and leaves the gradients of its m scores to the memory. From these
+the memory computes those of key and value once for all steps, as for one call with all queries.
 
 PyTorch has to be told to visit the memory after the steps. For that the memory has a token: a
 tensor without numbers, made from key and value, which each step takes as one more input.
@@ -29,8 +28,8 @@ and the list of its steps belongs to that pass:
   pass ends, is the only one to hold it; the memory has a weak reference.
 
 A step has to compute all its gradients itself if it has several queries, if v is not finite, or if
-the keys are out of the range of the kernels (`direct`); and of a pass that is differentiated again,
-PyTorch's own operations compute all.
+the keys are out of the range of the kernels (`direct`). A pass that is to be differentiated again
+is computed by PyTorch's own operations only.
 """
 
 from __future__ import annotations
@@ -48,17 +47,17 @@ from luong.kernels.additive import compiled
 
 
 class Step(NamedTuple):
-    """What the gradients of key and value follow from, for one query of each source."""
+    """A decoder step: the tensors from which the gradients of key and value are computed."""
 
     query: Tensor
     v: Tensor
     d_scores: Tensor
-    weights: Tensor | None = None  # None where the step returned its scores
+    weights: Tensor | None = None  # None if the step returned its scores
     d_context: Tensor | None = None
 
 
 class _Steps(list[Step]):
-    """The steps that one backward pass has left. (A list itself has no weak references.)"""
+    """The steps of one backward pass. (A plain list cannot be weakly referenced.)"""
 
 
 @final
@@ -76,7 +75,7 @@ class StepGradients:
         )
 
     def leave(self, step: Step) -> None:
-        """Leave a step to the memory, unless this pass asks for no gradients of it."""
+        """Leave a step to the memory, unless this pass does not ask for the memory's gradients."""
         if not will_run(self.token.grad_fn):
             return
         steps = self._passes.get(backward_pass())
@@ -87,7 +86,7 @@ class StepGradients:
 
 
 class _Memory(torch.autograd.Function):
-    """Keys and values go in, and the token comes out."""
+    """Make the token from key and value; backward, compute their gradients from the steps."""
 
     @staticmethod
     def forward(
@@ -112,7 +111,7 @@ class _Memory(torch.autograd.Function):
 
 
 def _key_gradient(steps: list[Step], key: Tensor, terms: Sequence[Tensor]) -> Tensor | None:
-    """Compute the gradient of the keys as that of one call with all queries, for each v."""
+    """Compute the gradient of the keys, by one call with all queries for each v."""
     d_key = None
     for _, same in itertools.groupby(steps, lambda step: step.v.data_ptr()):
         group = list(same)

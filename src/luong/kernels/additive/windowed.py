@@ -20,14 +20,14 @@ def formula(query: Tensor, key: Tensor, v: Tensor, key_positions: Tensor) -> Ten
 
 
 def blocked(query: Tensor, key: Tensor, v: Tensor, key_positions: Tensor) -> Tensor:
-    """Return the same from blocks of queries, which the backward pass computes again."""
+    """Return the same scores by blocks of queries, which the backward pass computes again."""
     return windowed.apply(_Blocks, query, key, v, key_positions[..., 0], key_positions.shape[-1])
 
 
 def compiled(
     query: Tensor, key: Tensor, v: Tensor, key_positions: Tensor, terms: Sequence[Tensor]
 ) -> Tensor:
-    """Return the same from numba's kernels; `terms` are those of `compiled.prepare`."""
+    """Return the same scores by compiled kernels; `terms` are those of `compiled.prepare`."""
     return windowed.apply(
         _Compiled, query, key, v, key_positions[..., 0], key_positions.shape[-1], *terms
     )

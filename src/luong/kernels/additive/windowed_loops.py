@@ -1,4 +1,4 @@
-"""Compiled kernels: additive scores within a window, and their gradients.
+"""Compiled kernels for additive scores within a window, and their gradients.
 
 The formulas are those of forward.py and backward.py.
 """
@@ -38,7 +38,7 @@ def score(a, b, v, beta, frame, direct, first, out, start, stop):
 
 @inline
 def _row(q, kappa, beta, g, out):
-    """Add up what a query and a key have in common; out is the sum of z p of the key."""
+    """Add the terms of a query and a key; `out` is the sum of z p of the key."""
     shrink = limits(g).shrink
     for e in range(len(out)):
         c, k, p = shrink * beta[e], shrink * kappa[e], q[e]

@@ -6,10 +6,10 @@ Query i meets the rows first[i], ..., first[i] + w - 1 of x:
     sums(weights, x)[i]      = Σ_k weights[i, k] x[first[i] + k]              (b, n, d)
     spread(weights, rows)[j] = Σ weights[i, k] rows[i] over first[i] + k = j  (b, m, d)
 
-Each is linear in both of its tensors, and its derivatives are the other two: so all have every
-derivative, and keep nothing but their inputs. `key_positions` (*batch, n, w) are the numbers of the
-rows that each query meets: consecutive, within 0..m-1. (Where sizes are symbols, in a compiled
-graph, they may stop at m - 1: such positions lie past the sentence, and nobody attends to them.)
+Each is linear in both of its tensors, and its derivatives are the other two. So all of them have
+derivatives of any order, and keep only their inputs. `key_positions` (*batch, n, w) are the numbers
+of the rows that each query meets: consecutive, within 0..m-1. (In a compiled graph with symbolic
+sizes they may stop at m - 1: such positions lie past the sentence, and are not attended to.)
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def common(left: Tensor, x: Tensor, key_positions: Tensor) -> tuple[torch.Size, 
 
 
 def apply(function: Any, *inputs: Any) -> Tensor:
-    """Call function.apply, which has no types."""
+    """Call function.apply, whose types PyTorch does not declare."""
     found: Tensor = function.apply(*inputs)
     return found
 
@@ -151,7 +151,7 @@ def _run(name: str, left: Tensor, x: Tensor, first: Tensor, size: int, backend: 
         return compiled.run(name, left, x, first, size)
     if name == "sums":
         return _bags(left, x, first)
-    left, x = (y.clone() if y.is_inference() else y for y in (left, x))  # autograd refuses those
+    left, x = (y.clone() if y.is_inference() else y for y in (left, x))  # autograd refuses them
     with torch.inference_mode(False), torch.enable_grad():
         if name == "dots":
             wanted = x.new_zeros(*left.shape[:2], size, requires_grad=True)
@@ -176,7 +176,7 @@ def _bags(weights: Tensor, x: Tensor, first: Tensor) -> Tensor:
 
 
 def blocks(first: Tensor, w: int, x: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Iterate over blocks of queries: the rows of each, and the key positions of its queries."""
+    """Yield blocks of queries: the rows of each, and the key positions of its queries."""
     b, n = first.shape
     step = max(1, _BLOCK // max(1, b * w * x.shape[-1]))
     for start in range(0, n, step):

@@ -1,4 +1,4 @@
-"""Compiled kernels of the formulas in `luong.kernels.windowed`. Each does tasks start..stop."""
+"""Compiled kernels for the formulas of `luong.kernels.windowed`. Each does tasks start..stop."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def sums(weights, x, first, out, start, stop):
 
 @exact
 def spread(weights, rows, first, out, start, stop):
-    """Add to out, which begins with zeros.
+    """Add `spread` to out, which begins with zeros.
 
     A task is a chunk of features of a batch row: no two tasks write to the same place.
     """

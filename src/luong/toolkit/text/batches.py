@@ -1,4 +1,4 @@
-"""Symbols in batches: of similar length, padded, in an order that can be taken up anywhere."""
+"""Padded batches of pairs of similar length, in an order that can be resumed anywhere."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from luong.seq2seq.model import END, PAD, START
 from luong.toolkit.text.lines import Pair
 from luong.toolkit.text.vocabulary import Vocabulary
 
-CELLS = 1 << 26  # numbers in the largest tensor of a batch: a quarter of a gigabyte
-_POOL = 64  # batches whose pairs are sorted by length together
+CELLS = 1 << 26  # most numbers in a tensor of a batch: a quarter of a gigabyte
+_POOL = 64  # number of batches whose pairs are sorted by length together
 
 
 class Example(NamedTuple):
@@ -54,11 +54,11 @@ class Place(NamedTuple):
 
 
 class Stream:
-    """Batches without end: of each, the indices of its pairs.
+    """An endless stream of batches, each given by the indices of its pairs.
 
     Pairs are shuffled every epoch, sorted by length within pools of many batches, and cut into
-    batches, which are shuffled again. All of an epoch follows from the seed and its number, so
-    that a stream goes on from any `place` at once.
+    batches, which are shuffled again. An epoch depends only on the seed and its number, so that a
+    stream can start at any `place`.
     """
 
     def __init__(
@@ -113,9 +113,7 @@ class Stream:
 
 
 def by_length(lengths: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the order of pairs by the length of the source, then of the target: (pairs, 2)
-    lengths.
-    """
+    """Return the order of pairs with `lengths` (pairs, 2): by source, then by target length."""
     return np.lexsort((lengths[:, 1], lengths[:, 0]))
 
 
@@ -134,6 +132,6 @@ def sources(rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
 
 
 def pad(rows: Sequence[list[int]]) -> Tensor:
-    """Return the rows in one tensor (rows, longest), with PAD after the end of each row."""
+    """Return the rows in one tensor (rows, longest), padded by PAD."""
     longest = max(map(len, rows))
     return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows], device="cpu")

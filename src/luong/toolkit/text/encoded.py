@@ -1,4 +1,4 @@
-"""Encoded examples in an Arrow file: written in bounded memory, mapped and not read."""
+"""Encoded examples in an Arrow file, written in bounded memory and mapped from disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from luong.toolkit.text.batches import Example, examples
 from luong.toolkit.text.lines import Pair
 from luong.toolkit.text.vocabulary import Vocabulary
 
-_CHARACTERS = 250_000  # encoded at a time
+_CHARACTERS = 250_000  # characters that are encoded at a time
 _SYMBOLS = pa.list_(pa.int32())
 _SCHEMA = pa.schema([("source", _SYMBOLS), ("target", _SYMBOLS)])
 
@@ -27,7 +27,7 @@ _SCHEMA = pa.schema([("source", _SYMBOLS), ("target", _SYMBOLS)])
 class _Lists(NamedTuple):
     """A column of lists, in the memory of an Arrow file."""
 
-    ends: NDArray[np.int32]  # one more than there are lists: the start of the first comes first
+    ends: NDArray[np.int32]  # where each list starts, and where the last one ends
     values: NDArray[np.int32]
 
     @classmethod
@@ -88,7 +88,7 @@ class Examples(Sequence[Example]):
     def __getitem__(self, index: int | slice) -> Example | list[Example]:
         if isinstance(index, slice):
             return self.take(range(*index.indices(len(self))))
-        i = range(len(self))[index]  # counts negative ones from the end, and raises IndexError
+        i = range(len(self))[index]  # allows negative indices; raises IndexError
         batch = bisect_right(self._starts, i) - 1
         row = i - self._starts[batch]
         source, target = (side[batch].row(row) for side in self._sides)

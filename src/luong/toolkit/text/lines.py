@@ -1,4 +1,4 @@
-"""Lines of files: of one, or of two side by side. Every error names file and line."""
+"""Lines of one file, or of two side by side. Every error names file and line."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def lines(path: Path) -> Iterator[str]:
 
 
 def pairs(source: Path, target: Path) -> Iterator[Pair]:
-    """Yield line i of one file with line i of the other, whatever is in them."""
+    """Yield line i of one file with line i of the other, without checks."""
     both = zip_longest(lines(source), lines(target))
     return (Pair(*sides) for sides in even(both, source, target))
 
 
 def read_pairs(source: Path, target: Path) -> list[Pair]:
-    """Return all of `pairs`: one or more."""
+    """Return all of `pairs`; refuse an empty corpus."""
     found = list(pairs(source, target))
     if not found:
         raise ToolkitError(f"{source}: no lines in it")
@@ -46,7 +46,7 @@ def read_pairs(source: Path, target: Path) -> list[Pair]:
 
 
 def checked(path: Path, max_length: int | None) -> Iterator[str | Problem]:
-    """Yield each line of a file, or why it cannot be read."""
+    """Yield each line of a file, or the reason why it cannot be read."""
     limit, reason = MAX_BYTES, f"is longer than {MAX_BYTES:,} bytes"
     if max_length is not None:
         limit, reason = 4 * (2 * max_length + 1) + 5, too_long(max_length)  # TAB, BOM, "\r"
@@ -60,14 +60,14 @@ def checked(path: Path, max_length: int | None) -> Iterator[str | Problem]:
 
 
 def too_long(max_length: int) -> str:
-    """Return the reason to refuse a text of more characters."""
+    """Return the reason to refuse a text of more than `max_length` characters."""
     return f"is longer than {max_length:,} characters (max_length)"
 
 
 def even(
     both: Iterator[tuple[Line | None, Line | None]], source: Path, target: Path
 ) -> Iterator[tuple[Line, Line]]:
-    """Yield lines of two files, of which neither ends before the other."""
+    """Yield the lines of two files; refuse files of unequal length."""
     for number, (left, right) in enumerate(both, 1):
         if left is not None and right is not None:
             yield left, right
@@ -78,7 +78,7 @@ def even(
 
 
 def require_even(counts: dict[str, int]) -> None:
-    """Refuse files that have not all as many lines as the first, by their names."""
+    """Refuse files, given by name, whose number of lines differs from the first one's."""
     (first, count), *others = counts.items()
     for other, n in others:
         if n != count:

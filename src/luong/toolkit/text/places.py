@@ -1,6 +1,4 @@
-"""The places in a line of the pieces that a model reads or writes: the word, or the character, of
-each.
-"""
+"""The word or character of a line that each piece, as a model reads or writes it, belongs to."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from typing import NamedTuple
 class Places(NamedTuple):
     """The word (or character) of a line that each of its pieces belongs to, by position from 0.
 
-    Words are what `str.split` gives, whatever a vocabulary makes of the line. A line of no words
-    has no places, either.
+    Words are those of `str.split`, however the vocabulary splits the line. A line without words
+    has no places.
     """
 
     of: Sequence[int]
@@ -33,7 +31,7 @@ def find(line: str, starts: Iterable[int], *, characters: bool) -> Places:
 
 
 def written(line: str, places: Places, *, characters: bool) -> list[str]:
-    """Return for each piece its word as it stands in `line`; or its character, with its marks."""
+    """Return the word of each piece as it stands in `line`, or its character with its marks."""
     if not characters:
         words = line.split()
         return [words[place] for place in places.of]

@@ -1,4 +1,4 @@
-"""Text to symbols and back, by the `tokenizers` library; one JSON file a side."""
+"""Vocabularies turn text into symbols and back; each is a JSON file of `tokenizers`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from luong.toolkit.text.places import Places
 
 _ALL = 2**31  # the library's trainers want a number
 _NEVER = -1e6  # log-probability of a piece that no text is cut into
-_MOST = 20 << 20  # bytes of a file, of which the library makes up to a gigabyte
+_MOST = 20 << 20  # largest file in bytes; the library then takes up to a gigabyte
 _LONGEST = 100  # characters of a unigram piece; the trainer stops at 16
-_CHARACTERS = 2_000_000  # of all unigram pieces, each of which takes some hundred bytes
+_CHARACTERS = 2_000_000  # most characters in all unigram pieces; each takes hundreds of bytes
 _NO_SYMBOL = re.compile("[\\n\\0\\ud800-\\udfff]")
-_PIECES = 8000  # vocabulary_size of subwords where none is given
+_PIECES = 8000  # default vocabulary_size of bpe and unigram
 
 
 class Vocabulary:
@@ -46,9 +46,7 @@ class Vocabulary:
 
     @classmethod
     def build(cls, side: Side, lines: Iterable[str]) -> Vocabulary:
-        """Return the symbols of `lines`, which are read once and not kept; frequent ones come
-        first.
-        """
+        """Learn the symbols of `lines`, which are read once; frequent symbols come first."""
         subwords = side.level in ("bpe", "unigram")
         tokenizer = _tokenizer(side, _MODELS[side.level]())
         try:
@@ -69,8 +67,8 @@ class Vocabulary:
     def load(cls, path: Path, side: Side) -> Vocabulary:
         """Read the symbols of a side of these settings, as `save` wrote them.
 
-        The library itself never reads the file, which may be a stranger's: it gets the symbols, and
-        merges or scores, that are found in it, and the rest of the file has to be what it would be.
+        The library itself never reads the file, which may come from a stranger: it gets only the
+        symbols, and the merges or scores. The rest of the file must be as `save` would write it.
         """
         try:
             found = parse_json(files.read(path, _MOST))
@@ -107,9 +105,7 @@ class Vocabulary:
         return len(self.names)
 
     def split(self, line: str) -> list[str]:
-        """Return the pieces of a line, one for each of its symbols, whether they are known or
-        not.
-        """
+        """Return the pieces of a line, one for each of its symbols, known or not."""
         if isinstance(self.tokenizer.model, models.WordLevel):
             normalized = self.tokenizer.normalizer.normalize_str(line)
             pieces = self.tokenizer.pre_tokenizer.pre_tokenize_str(normalized)
@@ -144,7 +140,7 @@ class Vocabulary:
         ]
 
     def places_of(self, pieces: Sequence[str]) -> Places:
-        """Return the word or character of what `join` makes of `pieces` that each belongs to."""
+        """Return the word or character that each of `pieces` belongs to in the text of `join`."""
         before = [len(self.join(pieces[:1])), *(len(self.join(["", p])) for p in pieces[1:])]
         starts = [0, *accumulate(before)][: len(pieces)]
         return places.find(self.join(pieces), starts, characters=self.reads_characters)
@@ -154,13 +150,13 @@ class Vocabulary:
         return self.join([self.names[symbol] for symbol in symbols])
 
     def join(self, pieces: Sequence[str]) -> str:
-        """Return the text of `pieces`, whether they are known or not: what `split` took apart."""
+        """Return the text of `pieces`, known or not: the inverse of `split`."""
         decoder = self.tokenizer.decoder
         return " ".join(pieces) if decoder is None else str(decoder.decode(list(pieces)))
 
 
 def _ordinary(symbols: list[int]) -> list[int]:
-    """Return the symbols with UNKNOWN for the names of special symbols in a text."""
+    """Return the symbols of a text; names of special symbols in it become UNKNOWN."""
     if min(symbols, default=UNKNOWN) >= UNKNOWN:
         return symbols
     return [max(symbol, UNKNOWN) for symbol in symbols]
@@ -189,7 +185,7 @@ def _ranked(ids: dict[str, Any]) -> list[str]:
 
 
 def _symbols(names: list[str]) -> dict[str, int]:
-    """Return symbols and their numbers, if they can be those of lines."""
+    """Return symbols and their numbers; raise ValueError if no text can have them."""
     if tuple(names[: len(SPECIAL)]) != SPECIAL:
         raise ValueError(f"the first symbols should be {' '.join(SPECIAL)}")
     for name in names:
@@ -227,9 +223,7 @@ def _unigram(pieces: list[Any]) -> Any:
 
 
 def _agree(found: object, expected: object) -> bool:
-    """Return whether two parts of files say the same; versions differ in what they leave out as
-    null.
-    """
+    """Return whether two parts of files mean the same: versions may leave out a null."""
     if isinstance(found, dict) and isinstance(expected, dict):
         keys = found.keys() | expected.keys()
         return all(_agree(found.get(key), expected.get(key)) for key in keys)
@@ -247,7 +241,7 @@ _MODELS: dict[str, Any] = {
 
 
 def _subwords(trained: Tokenizer) -> Any:
-    """Return the pieces that were learnt, in a model that takes no text for a special symbol."""
+    """Return the learnt pieces in a model in which no text means a special symbol."""
     learnt = json.loads(trained.to_str())["model"]
     if learnt["type"] == "BPE":
         merges = [(a, b) for a, b in learnt["merges"] if not any(s in a + b for s in SPECIAL)]
@@ -257,9 +251,7 @@ def _subwords(trained: Tokenizer) -> Any:
 
 
 def _tokenizer(side: Side, model: Any) -> Tokenizer:
-    """Return the tokenizer of a side around a `model` of its pieces: it normalises, splits and
-    joins lines.
-    """
+    """Return the tokenizer of a side, which normalises lines, splits and joins them."""
     tokenizer = Tokenizer(model)
     steps = [] if side.normalization == "none" else [getattr(normalizers, side.normalization)()]
     steps += [normalizers.Lowercase()] if side.lowercase else []

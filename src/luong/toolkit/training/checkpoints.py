@@ -1,8 +1,7 @@
 """Checkpoints of training.
 
-A checkpoint is one safetensors file: tensors, and in its header a `TrainingState` and a hash of
-all that is in it.
-Nothing in it is unpickled.
+A checkpoint is one safetensors file of tensors, whose header has a `TrainingState` and a hash of
+the whole content. Nothing in it is unpickled.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ _OLD = ("finished",)  # fields of older versions
 class TrainingState:
     """The state of training, beside the tensors of the model, the optimizer and the average.
 
-    There are no states of random generators: each update seeds them (`training.randomize`). In
+    It has no states of random generators, since each update seeds them (`training.randomize`). In
     checkpoints of older versions `dev`, `settings` and `weights` are empty.
     """
 
-    data: str  # what the training data are recognised by
-    dev: str = ""  # the same of the dev data
+    data: str  # the hash of the training data
+    dev: str = ""  # the hash of the dev data
     settings: str = ""  # config.yaml
     weights: str = ""  # the hash of the best weights, which model.safetensors holds
     update: int = 0  # updates done
@@ -56,9 +55,7 @@ class TrainingState:
 
     @property
     def is_best(self) -> bool:
-        """Return whether its weights are the best, or, before the first validation, the only
-        ones.
-        """
+        """Return whether its weights are the best so far, as they are before any validation."""
         return self.best_row == len(self.rows) - 1 and self.validated in (0, self.update)
 
     def is_done(self, updates: int, patience: int | None) -> bool:
@@ -128,11 +125,11 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
 
 
 class Damaged(ToolkitError):
-    """A file that is no whole checkpoint."""
+    """A file that is not a complete checkpoint."""
 
 
 class Checkpoints:
-    """The checkpoints of a run, of which the last `keep` are kept."""
+    """The checkpoints of a run, which keeps the last `keep` of them."""
 
     def __init__(self, folder: Path, keep: int = 1) -> None:
         self.folder, self.keep = folder, keep
@@ -142,7 +139,7 @@ class Checkpoints:
         return self._named(NAME)
 
     def save(self, state: TrainingState, tensors: Mapping[str, Tensor]) -> None:
-        """Add a checkpoint; only then remove those that are too many."""
+        """Add a checkpoint, then remove those before the last `keep`."""
         self.folder.mkdir(exist_ok=True)
         try:
             tensor_files.save(self.path(state.update), tensors, {"state": asdict(state)})
@@ -175,7 +172,7 @@ class Checkpoints:
             return state, stored.read()
 
     def set_damaged_aside(self) -> list[str]:
-        """Rename what is newer than the last whole checkpoint. Returns what to say about it."""
+        """Rename the damaged checkpoints at the end. Return a message for each."""
         damaged = list[tuple[Path, Damaged]]()
         for path in reversed(self.paths()):
             try:
@@ -214,7 +211,7 @@ def _update(path: Path) -> int:
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[tensor_files.Stored, TrainingState]]:
     """Open a checkpoint and read its header; a file that is not whole raises `Damaged`."""
-    with files.opened(path):  # what cannot be opened may be whole
+    with files.opened(path):  # a file that cannot be opened may be intact
         pass
     try:
         with tensor_files.opened(path) as stored:

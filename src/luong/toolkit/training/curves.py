@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 _WORDS = {"train", "dev", "loss", "learning", "rate", "exact", "perplexity", "tokens"}
 _NO_CURVES = ("seconds", "epoch")
 _MANY = 2000  # points of a line that are not marked, and are dots in any format
-_LARGEST = 1e30  # beyond, matplotlib's axes overflow
+_LARGEST = 1e30  # larger numbers overflow matplotlib's axes
 
 
 def draw(path: Path) -> Figure:
-    """Return the columns of a run's `metrics.csv` against its updates; train and dev share axes."""
+    """Draw the columns of a run's `metrics.csv` against its updates; train and dev share axes."""
     table = _numbers(path)
     updates = table.pop("update")
     panels: dict[str, list[str]] = {}
@@ -48,9 +48,7 @@ def draw(path: Path) -> Figure:
 
 
 def _numbers(path: Path) -> dict[str, list[float]]:
-    """Return the columns of a table to draw, and `update`; NaN for what is no number, or out of
-    bounds.
-    """
+    """Return `update` and the columns to draw; numbers out of bounds become NaN."""
     table = {
         name: [x if abs(x) < _LARGEST else math.nan for x in column]
         for name, column in metrics.read(path).items()

@@ -38,7 +38,7 @@ from luong.toolkit.training.validation import cross_entropy
 _CHANGED = (
     "the {} data, or how they are read, have changed since this run began; choose another --out"
 )
-_LOOK = 10  # updates between two looks at the losses of an accelerator, which it has to wait for
+_LOOK = 10  # updates between two readings of the losses, which wait for the accelerator
 
 
 class Learner:
@@ -91,15 +91,15 @@ class Learner:
     def _backward(self, batch: Batch, tokens: int) -> None:
         with self._precision():
             loss = cross_entropy(self.model, batch, self.settings.label_smoothing)
-        # DistributedDataParallel takes the mean over processes: here it is the sum that counts
+        # DistributedDataParallel takes the mean over processes; the sum is needed here
         self.accelerator.backward(loss * (self.accelerator.num_processes / tokens))
         self._loss += loss.detach()
 
     def _share(self, chunk: NDArray[np.int64]) -> Batch:
-        """Return the pairs of a batch that are for this process."""
+        """Return the pairs of a batch that this process takes."""
         indices = processes.mine(chunk.tolist())
         batch = batches.collate([self.examples[i] for i in indices or chunk[:1].tolist()])
-        if not indices:  # fewer pairs than processes: a pair that counts nothing
+        if not indices:  # fewer pairs than processes: take a pair that does not count
             batch = batch._replace(target=torch.full_like(batch.target, PAD))
         return batch.to(self.accelerator.device)
 
@@ -131,11 +131,11 @@ class Learner:
         self._tokens, self._began = 0, time.monotonic()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return everything that a checkpoint holds beside the state."""
+        """Return all tensors that a checkpoint holds."""
         return self._parts(optimizer_tensors(self.optimizer))
 
     def expected(self) -> dict[str, Tensor]:
-        """Return tensors of the names, dtypes and shapes of those that a checkpoint holds."""
+        """Return tensors with the names, dtypes and shapes of those in a checkpoint."""
         return self._parts(expected_tensors(self.optimizer))
 
     def _parts(self, optimizer: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -180,7 +180,7 @@ class Learner:
 
 
 def randomize(device: torch.device, *numbers: int) -> None:
-    """Seed torch by some numbers: what is random in an update depends on nothing before it."""
+    """Seed torch by some numbers, so that an update does not depend on earlier random draws."""
     seed = int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
     if device.type != "cpu":

@@ -1,4 +1,4 @@
-"""One explicit training loop, on Hugging Face Accelerate."""
+"""The training loop, on Hugging Face Accelerate."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ def starting_point(config: Config) -> Translator | None:
     folder = Path(config.training.init_from)
     translator = Translator.load(folder)
     shape = ("model.", "data.source.", "data.target.")
-    free = ("model.dropout:", "model.init_range:")  # what the weights do not depend on
+    free = (
+        "model.dropout:",
+        "model.init_range:",
+    )  # settings that do not change the meaning of weights
     differences = [
         difference
         for difference in Config.of_run(folder).differences(config)
@@ -97,7 +100,7 @@ def begin(
     accelerator: Accelerator,
     journal: Journal,
 ) -> Learner:
-    """Return the learner of a run, as its last checkpoint knows it, or fresh."""
+    """Return the learner of a run, in the state of its last checkpoint or new."""
     set_seed(config.training.seed)
     model = build_model(config, prepared.source, prepared.target)
     if start is not None:
@@ -127,9 +130,7 @@ def begin(
 def loop(
     learner: Learner, config: Config, prepared: Prepared, stop: Stop, out: Path, journal: Journal
 ) -> None:
-    """Do all updates, with a validation now and then; `out` always holds what is needed to go
-    on.
-    """
+    """Do all updates and validations; `out` always holds what is needed to resume."""
     settings, state, main = config.training, learner.state, learner.accelerator.is_main_process
     translator = Translator(learner.judged, prepared.source, prepared.target)
     meaning = weights.meaning(config, prepared.source, prepared.target)
@@ -157,7 +158,7 @@ def loop(
         while not is_over():
             if validation_is_due(state, settings):
                 log.progress()
-                keep(show=False)  # so that stopping in the middle of what follows loses nothing
+                keep(show=False)  # saved first, so that nothing is lost if validation is stopped
                 with stop.at_once():
                     found = validate(translator, prepared.dev, settings.metric)
                 better = record(state, settings, found)
@@ -180,7 +181,7 @@ def loop(
 
 
 def validation_is_due(state: TrainingState, settings: Training) -> bool:
-    """Return whether the state is one to validate that was not validated yet."""
+    """Return whether it is time to validate, and this state has not been validated yet."""
     at = state.update % settings.validate_every == 0 or state.update >= settings.updates
     return at and state.update > state.validated
 
@@ -203,9 +204,7 @@ def record(state: TrainingState, settings: Training, dev: dict[str, float]) -> b
 
 
 def ending(state: TrainingState, config: Config, example: str, out: Path) -> list[str]:
-    """Return why training ended, the measures of the best weights, where they are, and what to try
-    next.
-    """
+    """Return the last messages: why training ended, the best weights, and what to do next."""
     settings, best, place = config.training, state.rows[state.best_row], shlex.quote(str(out))
     if state.update >= settings.updates:
         reason, more = f"finished: all {settings.updates:,} updates are done", "updates"

@@ -45,8 +45,7 @@ def _fall(settings: Training, done: int) -> float:
 
 
 def make_average(model: nn.Module, decay: float) -> AveragedModel:
-    """Return the exponential moving average of a model's weights, over fewer updates at the
-    beginning.
+    """Return the exponential moving average of a model's weights; it starts with less decay.
 
     The decay at the k-th update is min(decay, (1 + k) / (10 + k)), as in TensorFlow's
     ExponentialMovingAverage, so that the first weights, which have learnt nothing, are forgotten.
@@ -70,9 +69,7 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 
 
 def expected_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
-    """Return what `optimizer_tensors` gives once all parameters were updated: on meta, to be
-    compared.
-    """
+    """Return the tensors, on meta, that `optimizer_tensors` gives after the first update."""
     parts = ("exp_avg", "exp_avg_sq") if isinstance(optimizer, AdamW) else ()
     step = {"step": torch.empty((), device="meta")} if parts else {}
     return {

@@ -20,10 +20,10 @@ T = TypeVar("T")
 def make_accelerator() -> Accelerator:
     """Return the devices of this process, joined with all others that torchrun started."""
     device = torch.accelerator.current_accelerator()
-    Process.here()  # wrong variables are named before Accelerate reads them
-    # without being told, Accelerate joins processes on GPUs only, and each would train by itself
+    Process.here()  # reports wrong variables before Accelerate reads them
+    # otherwise Accelerate joins processes only on GPUs, and each would train by itself
     cpu = torchrun.started() and (device is None or device.type == "mps")
-    return Accelerator(cpu=cpu, mixed_precision="no")  # the loop has its own
+    return Accelerator(cpu=cpu, mixed_precision="no")  # the loop has its own accumulation
 
 
 @contextmanager

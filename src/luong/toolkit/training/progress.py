@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from luong.toolkit.training.checkpoints import TrainingState
 
-_MEMORY = 0.98  # of the loss that is shown
-_EVERY = 60.0  # seconds from one line about progress to the next, at most
+_MEMORY = 0.98  # decay of the loss that is shown
+_EVERY = 60.0  # most seconds between two lines of progress
 
 
 def make_console(*, quiet: bool) -> Console:
@@ -31,26 +31,24 @@ def make_console(*, quiet: bool) -> Console:
 
 
 class Journal:
-    """Lines for people: on stderr, and after `keep` in a file too. Training goes on where the file
-    fails.
-    """
+    """Write messages to stderr and, after `keep`, to a file, whose failure stops nothing."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self._path: Path | None = None
 
     def keep(self, path: Path) -> None:
-        """Add what is said from now on to a file."""
+        """Write all later messages to a file too."""
         self._path = path
 
     def say(self, text: str, *, timed: bool = False) -> None:
-        """Say a line; on the console the time comes first only where it is asked for."""
+        """Write a line; on stderr, with the time only if that is asked for."""
         shown = printable(text)
         self.console.print(f"{_now()} {shown}" if timed else shown, markup=False)
         self.note(text)
 
     def note(self, text: str) -> None:
-        """Say a line to the file only."""
+        """Write a line to the file only."""
         if self._path is None:
             return
         try:
@@ -117,7 +115,7 @@ class Log(ExitStack):
             self.progress()
 
     def progress(self) -> None:
-        """Say where training is, in a line where there is no bar."""
+        """Show the progress, as a line if there is no bar."""
         if not self._line:
             return
         if self._journal.console.is_terminal:

@@ -1,4 +1,4 @@
-"""The names of the files that a run makes in its folder. No others are touched."""
+"""The names of the files that a run makes in its folder. It touches no others."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def require_own(out: Path) -> None:
 
 
 def remove_partial(out: Path) -> None:
-    """Remove what a training that was killed had begun to write."""
+    """Remove the partial files of a training that was killed."""
     for path in own_files(out):
         if path.name.endswith(PARTIAL):
             path.unlink()
 
 
 def remove(out: Path, kept: Collection[Path]) -> None:
-    """Remove all files of a run but those `kept`, and folders that are empty then."""
+    """Remove all files of a run except those `kept`, then its empty folders."""
     for path in own_files(out):
         if path not in kept:
             path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""A run and its folder: whose it is, who is at work in it, and what it shows of a training.
+"""The folder of a run: its checks, its lock, and the files that follow from a checkpoint.
 
-The last checkpoint knows all that the folder shows: the settings, the rows of metrics.csv, and the
-hash of the best weights. What is missing or damaged is made again from it where that is possible.
+The last checkpoint holds all that the other files show: the settings, the rows of metrics.csv, and
+the hash of the best weights. Missing or damaged files are written again from it if possible.
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ def checkpoints(out: Path, keep: int = 1) -> Checkpoints:
 
 
 def is_finished(config: Config, out: Path) -> bool:
-    """Return whether `out` holds this run, done and whole. Refuse an `out` that is no place for
-    it.
-    """
+    """Return whether `out` holds this run, finished and intact. Refuse an unsuitable `out`."""
     if out.exists() and not out.is_dir():
         raise ToolkitError(f"{out}: expected a folder, got a file")
     run_files.require_own(out)
@@ -79,7 +77,9 @@ def claimed(config: Config, out: Path, journal: Journal) -> Iterator[None]:
     found = {path for path in (out, out / run_files.LOCK) if path.exists()}
     out.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(out / run_files.LOCK, blocking=False):  # the kernel frees it, however we end
+        with FileLock(
+            out / run_files.LOCK, blocking=False
+        ):  # the kernel releases it, however this process ends
             found |= run_files.existing(out) - {out, out / run_files.LOCK}
             try:
                 is_finished(config, out)  # somebody may have been here between that and the lock
@@ -97,7 +97,7 @@ def claimed(config: Config, out: Path, journal: Journal) -> Iterator[None]:
 
 
 def _begin(config: Config, out: Path, journal: Journal) -> None:
-    """Set damaged checkpoints aside, and leave in config.yaml what the last one knows."""
+    """Set damaged checkpoints aside, and write the settings of the last one to config.yaml."""
     for text in checkpoints(out).set_damaged_aside():
         journal.say(f"{text}; going on from the one before")
     state = checkpoints(out).state()
@@ -139,7 +139,7 @@ def save_vocabularies(
 
 
 def publish(out: Path, state: TrainingState, model: nn.Module, meaning: Meaning) -> None:
-    """Make the folder show what a checkpoint knows, whose weights are those of `model`."""
+    """Write the files that follow from a checkpoint with the weights of `model`."""
     if state.is_best:
         weights.save(out / "model.safetensors", model, meaning)
     for name in _stale(out, state):
@@ -147,9 +147,9 @@ def publish(out: Path, state: TrainingState, model: nn.Module, meaning: Meaning)
 
 
 def restore(out: Path, learner: Learner, meaning: Meaning, journal: Journal) -> None:
-    """Make the folder show what the checkpoint of `learner` knows, from all that is whole.
+    """Write the files that follow from the checkpoint of `learner`, if they are missing or bad.
 
-    Best weights that are nowhere any more are an error, and nothing is written then.
+    If the best weights are lost, raise an error and write nothing.
     """
     state, path = learner.state, out / "model.safetensors"
     wanted = weights.digest(learner.judged, meaning) if state.is_best else state.weights
@@ -167,12 +167,12 @@ def restore(out: Path, learner: Learner, meaning: Meaning, journal: Journal) -> 
         model, name = _best(out, learner, wanted, meaning, reason)
         weights.save(path, model, meaning)
         state.weights = weights.digest(model, meaning)
-        if state.rows:  # else it was killed before it had shown any
+        if state.rows:  # otherwise it was killed before it had written any
             journal.say(f"{reason}; written again from {name}")
     for name in _stale(out, state):
         before, text = _content(out / name), _shown(state)[name]
         _write(out / name, text)
-        if state.rows and not (before and text.startswith(before)):  # not only behind
+        if state.rows and not (before and text.startswith(before)):  # not merely out of date
             journal.say(f"{out / name}: lost or changed; written again from the last checkpoint")
 
 
@@ -245,18 +245,14 @@ def _is_whole(out: Path, state: TrainingState) -> bool:
 
 
 def _weights(out: Path) -> str:
-    """Return the hash of the weights that the folder shows. Raises `ToolkitError` where they are
-    bad.
-    """
+    """Return the hash of the weights in the folder. Raises `ToolkitError` if they are bad."""
     translator = Translator.load(out)
     meaning = weights.meaning(Config.of_run(out), translator.source, translator.target)
     return weights.digest(translator.model, meaning)
 
 
 def _shown(state: TrainingState) -> dict[str, str]:
-    """Return the contents of files that follow from a state; older versions did not know the
-    settings.
-    """
+    """Return the contents of the files that follow from a state; older states lack settings."""
     settings = {"config.yaml": state.settings} if state.settings else {}
     return settings | {"metrics.csv": metrics.text(state.rows)}
 

@@ -14,7 +14,7 @@ from typing import Any
 from luong.toolkit.errors import UsageError
 
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
-if hasattr(signal, "SIGHUP"):  # the terminal has gone; Windows has none
+if hasattr(signal, "SIGHUP"):  # SIGHUP: the terminal was closed; Windows has no such signal
     NAMES[signal.SIGHUP] = "SIGHUP"
 
 
@@ -29,8 +29,8 @@ class Stopped(Exception):
 class Stop:
     """Signals and the end of the time limit, noted inside its `with`.
 
-    The first signal is noted, or, inside `at_once`, raises `Stopped`; the second one does what it
-    does anywhere else.
+    The first signal is noted or, inside `at_once`, raises `Stopped`; the second has its usual
+    effect.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
@@ -40,7 +40,7 @@ class Stop:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Stop:
-        if threading.current_thread() is threading.main_thread():  # others get no signals
+        if threading.current_thread() is threading.main_thread():  # other threads get no signals
             self._before = {
                 number: signal.signal(number, self._note)
                 for number in NAMES
@@ -52,7 +52,7 @@ class Stop:
         self._restore()
 
     def votes(self) -> list[float]:
-        """Return 1 for each reason that this process has to stop, 0 for each that it has not."""
+        """Return 1 for each reason to stop that this process has, 0 for the others."""
         over = self._end is not None and time.monotonic() >= self._end
         return [float(over), *(float(self._signal == number) for number in NAMES)]
 
@@ -64,7 +64,7 @@ class Stop:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Let signals stop training at once, where nothing would be lost."""
+        """Let signals stop training at once in the block, in which nothing can be lost."""
         if self._signal is not None:
             raise _stopped(self._signal)
         self._at_once = True

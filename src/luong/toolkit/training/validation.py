@@ -19,7 +19,7 @@ from luong.toolkit.text.lines import Pair
 from luong.toolkit.training import processes
 
 _ROWS = 128  # in a batch
-MEASURES = {  # what is measured for a metric, by the names that metrics.csv has
+MEASURES = {  # the measures of each metric, by their names in metrics.csv
     "per": ("per", "wer"),
     "wer": ("per", "wer"),
     "exact": ("exact",),
@@ -30,9 +30,7 @@ _MORE_IS_BETTER = ("exact", "bleu")
 
 
 def validate(translator: Translator, pairs: Sequence[Pair], metric: str) -> dict[str, float]:
-    """Return the cross-entropy per target symbol and the measures of `metric`. All processes share
-    the work.
-    """
+    """Return cross-entropy per target symbol and the measures of `metric`; processes share work."""
     training = translator.model.training
     translator.model.eval()
     try:
