@@ -47,9 +47,9 @@ def taken(monkeypatch):
 
         monkeypatch.setattr(module, function, logged)
 
-    for function in ("score", "attend"):
+    for function in ("score", "context_and_weights"):
         log(compiled, "numba", function)
-    for function in ("scores", "attend"):
+    for function in ("scores", "context"):
         log(blocks, "torch", function)
         log(plain, "reference", function)
     return names

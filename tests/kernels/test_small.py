@@ -65,7 +65,7 @@ def test_steps_are_the_reference_s(small, score, n, lengths, need_weights):
 def test_a_small_call_takes_the_formula_unless_a_backend_is_named(monkeypatch):
     query, key, value = inputs(1)
     v, taken = torch.randn(D, dtype=torch.float64), list[str]()
-    for module, name in ((compiled, "attend"), (plain, "attend"), (plain, "scores")):
+    for module, name in ((compiled, "context_and_weights"), (plain, "context"), (plain, "scores")):
         inner = getattr(module, name)
 
         def logged(*x, inner=inner, name=module.__name__):

@@ -258,6 +258,6 @@ def test_gradients_of_keys_are_computed_once_for_all_steps(monkeypatch):
 
     score_backward = compiled.score_backward
     monkeypatch.setattr(compiled, "score_backward", backward)
-    monkeypatch.setattr(compiled, "attend_backward", None)
+    monkeypatch.setattr(compiled, "context_backward", None)
     torch.autograd.grad(run(*leaves)[-1].sum(), wanted)
     assert calls == [5]

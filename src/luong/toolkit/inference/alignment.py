@@ -1,11 +1,11 @@
-"""Word alignment by forced decoding: which source word the model attends to for each target word.
+"""Word alignment by forced decoding: the source word that the model attends to for each target.
 
 At step t the decoder reads y_(t-1), attends with weights a_t, and predicts y_t. Which of the two
-words a_t belongs to is a question of the model. Luong et al. (2015, footnote 14) gave a_t to the
+words a_t belongs to depends on the model. Luong et al. (2015, footnote 14) gave a_t to the
 word that was read where the score is content-based, to the one predicted where it is location.
-Here it belongs to the word predicted, whatever the score, unless another step is asked for: models
-attend to what they are about to say, as their alignment error rates tell. `rows` is the one place
-that knows of this. "posterior" are the weights of the word predicted, once it is known: see
+Here it belongs to the word predicted, whatever the score, unless another step is asked for: the
+alignment error rates show that models attend to the word that they are about to predict. Only
+`rows` depends on this. "posterior" means the weights of the predicted word, once it is known: see
 `Decoder.forward`.
 """
 
@@ -33,7 +33,7 @@ from luong.toolkit.text.lines import Pair
 from luong.toolkit.text.places import Places
 
 _POOL = 4096  # pairs that are read ahead, so that pairs of similar length go together
-_BLOCK = 256  # target steps at a time
+_BLOCK = 256  # target steps that are computed at a time
 _CELLS = 1 << 23  # numbers at a time: weights, or logits of each source position
 _MOST = 1 << 27  # weights of one pair: half a gigabyte
 
@@ -46,14 +46,12 @@ class Weighed(NamedTuple):
     target: Places  # of each of n pieces
 
     def links(self, threshold: float | None) -> set[Link]:
-        """Return the links between words that have a piece linked: see `linked`."""
+        """Return the links between words, which are linked if any of their pieces are."""
         found = linked(self.weights, threshold)
         return {(self.source.of[i], self.target.of[j]) for j, row in enumerate(found) for i in row}
 
     def words(self) -> Tensor:
-        """Return the weights of words, (target, source): sums over pieces read, means over those
-        said.
-        """
+        """Return weights of words (target, source): sums over source, means over target pieces."""
         of_source, of_target = (
             torch.eye(side.total, dtype=self.weights.dtype, device=self.weights.device)[[*side.of]]
             for side in (self.source, self.target)
@@ -62,7 +60,7 @@ class Weighed(NamedTuple):
 
 
 def rows(steps: Tensor, count: int, step: StepName, attention: Attention) -> Tensor:
-    """Return the weights (count, m) of each of `count` target symbols, of those of all steps.
+    """Return the weights (count, m) of `count` target symbols, chosen from those of all steps.
 
     The first step reads START and predicts the first symbol; the one after the last symbol's reads
     it and predicts end-of-sentence. "predicted" and "posterior" give each symbol the step that
@@ -80,8 +78,8 @@ def rows(steps: Tensor, count: int, step: StepName, attention: Attention) -> Ten
 def linked(weights: Tensor, threshold: float | None = None) -> list[list[int]]:
     """Return the source positions that each row of `weights` (n, m) links to.
 
-    That is the one of largest weight (the first of equal ones), as in the paper's section 5.4; or,
-    with a threshold, every one of at least that weight. A row of zeros links to nothing.
+    It is the position of largest weight (the first of equals), as in the paper's section 5.4; with
+    a threshold, every position of at least that weight. A row of zeros links to nothing.
     """
     if threshold is None:
         return [[] if i is None else [i] for i in strongest(weights)]
@@ -134,8 +132,8 @@ def align(
 ) -> Iterator[set[Link]]:
     """Yield the links of each pair, in order, in bounded memory.
 
-    They are between the words of each line, as `str.split` gives them, that have a piece linked; or
-    between its characters, where the model reads those.
+    Links are between words, as `str.split` gives them, which are linked if any of their pieces are;
+    or between characters, if the model reads those.
     """
     for pair in weigh(translator, pairs, step=step, batch_size=batch_size):
         yield pair.links(threshold)
@@ -215,9 +213,7 @@ def attended(translator: Translator, example: Example, step: StepName = "predict
 def blocks(
     translator: Translator, examples: Sequence[Example], step: StepName = "predicted"
 ) -> Iterator[list[Tensor]]:
-    """Yield the weights (steps, m) of each pair, without padding: as many steps at a time as
-    fit.
-    """
+    """Yield the weights (steps, m) of each pair, unpadded, computed in bounded memory."""
     model, device = translator.model.eval(), translator.device
     source, lengths = (x.to(device) for x in batches.sources([e.source for e in examples]))
     previous = batches.pad([[START, *e.target[:-1]] for e in examples]).to(device)
@@ -237,7 +233,7 @@ def blocks(
 
 
 def _parts(examples: Sequence[Example], first: int = 1) -> Iterator[list[int]]:
-    """Yield runs of pairs, by their places, of few enough weights to be held together.
+    """Yield runs of successive pairs, by their places, whose weights fit into memory together.
 
     first: the number of the first pair, for errors.
     """
@@ -261,8 +257,7 @@ def _parts(examples: Sequence[Example], first: int = 1) -> Iterator[list[int]]:
 def _chunks(
     examples: Sequence[Example], part: Sequence[int], size: int, width: int
 ) -> Iterator[list[int]]:
-    """Yield pairs of similar length, by their places; those with an empty side have nothing to
-    align.
+    """Yield pairs of similar length, by their places; skip those with an empty side.
 
     A chunk takes at most `width` numbers for each source position.
     """

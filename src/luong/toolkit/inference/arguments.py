@@ -1,4 +1,4 @@
-"""Checks of the arguments that people give to the methods of a `Translator`."""
+"""Checks of the arguments of the methods of a `Translator`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from luong.toolkit.text.lines import Pair
 
 def strings(name: str, lines: Iterable[str]) -> list[str]:
     """Return `lines` as a list; raise TypeError unless it holds strings, and is not one itself."""
-    if isinstance(lines, str):  # a sequence of letters
+    if isinstance(lines, str):  # a string is a sequence of characters too
         raise TypeError(f"{name}: expected a list of strings; for one line, give [{lines[:80]!r}]")
     lines = list(lines)
     for i, line in enumerate(lines):
@@ -19,7 +19,7 @@ def strings(name: str, lines: Iterable[str]) -> list[str]:
 
 
 def pairs_of(sources: Iterable[str], targets: Iterable[str]) -> list[Pair]:
-    """Return each source with its target; raise ValueError unless there are as many of both."""
+    """Return each source with its target; raise ValueError unless their numbers are equal."""
     sides = strings("sources", sources), strings("targets", targets)
     counts = [len(side) for side in sides]
     if counts[0] != counts[1]:

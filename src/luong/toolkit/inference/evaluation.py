@@ -64,9 +64,7 @@ def evaluate(
 
 
 def of_sentences(translator: Translator) -> bool:
-    """Return whether sources are sentences, in words; if they are spelt in characters, each is a
-    word.
-    """
+    """Return whether sources are sentences; sources read in characters are words."""
     return " " not in translator.source.split("a b")
 
 
@@ -78,9 +76,7 @@ def answers(
     replace_unknown: Mapping[str, str] | None = None,
     batch_size: int = 256,
 ) -> list[Answer]:
-    """Return the output of the model for each distinct source of `pairs`, beside all its
-    references.
-    """
+    """Return the output for each distinct source of `pairs`, with all its references."""
     references = group(translator.target, pairs)
     found = translator.translate(
         list(references), decoding, replace_unknown=replace_unknown, batch_size=batch_size
@@ -94,7 +90,7 @@ def beside(
     references: Mapping[str, Sequence[Text]],
     outputs: Mapping[str, Text],
 ) -> list[Answer]:
-    """Return the output for each source beside its references."""
+    """Return the output for each source, with its references."""
     return [
         Answer(
             Text(source, translator.source.split(source)),
@@ -106,7 +102,7 @@ def beside(
 
 
 def _split_again(vocabulary: Vocabulary, output: Text) -> Text:
-    """Return the output split as references are: a model may put the same text in other pieces."""
+    """Return the output split like references, since a model may join other pieces."""
     if SPECIAL[UNKNOWN] in output.pieces:  # that is no text
         return output
     return output._replace(pieces=vocabulary.split(output.line))
@@ -121,9 +117,7 @@ def group(vocabulary: Vocabulary, pairs: Iterable[Pair]) -> dict[str, list[Text]
 
 
 def perplexity(translator: Translator, pairs: Sequence[Pair], batch_size: int = 256) -> Measurement:
-    """Return the perplexity of the targets, as a measure of the distinct sources, in their
-    order.
-    """
+    """Return the perplexity of the targets, by distinct source in order of appearance."""
     sources, targets = zip(*pairs, strict=True)
     losses = dict.fromkeys(sources, (0.0, 0))
     scores = translator.score(sources, targets, batch_size=batch_size)

@@ -12,7 +12,7 @@ from matplotlib import font_manager, ft2font
 from matplotlib.font_manager import FontEntry
 from matplotlib.ft2font import FT2Font
 
-_NOT_TEXT = "Last Resort"  # has a box for every character, and a shape for none
+_NOT_TEXT = "Last Resort"  # a font of boxes, without glyphs of its own
 _FONTS = {  # for scripts, by the first word of their characters' names
     "HANGUL": "Noto Sans CJK KR",
     "HIRAGANA": "Noto Sans CJK JP",
@@ -26,9 +26,7 @@ _FONTS = {  # for scripts, by the first word of their characters' names
 
 
 def families(texts: Iterable[str]) -> list[str]:
-    """Return fonts that together have every character of `texts`; warn of characters that none
-    has.
-    """
+    """Return fonts that together have all characters of `texts`; warn of those that none has."""
     texts = list(texts)
     characters = {character for text in texts for character in text}
     missing = {ord(c) for c in characters if unicodedata.category(c) not in ("Cc", "Cf")}
@@ -50,11 +48,9 @@ def families(texts: Iterable[str]) -> list[str]:
     return chosen or [default]
 
 
-@lru_cache(8)  # the default font and few others have all that is drawn, as a rule
+@lru_cache(8)  # usually the default font and few others suffice
 def _characters(path: str) -> Set[int]:
-    """Return the characters for which a font has a glyph: none, where its file is gone or
-    broken.
-    """
+    """Return the characters for which a font has a glyph: none, if its file is unreadable."""
     try:
         return FT2Font(path).get_charmap().keys()
     except (OSError, RuntimeError):
@@ -82,9 +78,7 @@ def _warn_of_missing(codes: Iterable[int]) -> None:
 
 
 def _warn_of_order(texts: Iterable[str]) -> None:
-    """Warn that without Raqm (matplotlib before 3.11) letters are neither joined nor put in
-    order.
-    """
+    """Warn if matplotlib has no Raqm (before 3.11), without which letters are in wrong order."""
     if hasattr(ft2font, "__libraqm_version__"):
         return
     if any(unicodedata.bidirectional(c) in ("R", "AL") for text in texts for c in text):

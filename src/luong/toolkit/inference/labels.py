@@ -1,4 +1,4 @@
-"""Tokens as labels of pictures, in which everything can be seen."""
+"""Turn tokens into labels of pictures, in which every character is visible."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 _LETTER = 0.11  # inches
 _LONGEST = 40  # characters of a label
-# what is obeyed, not drawn: C0, DEL and C1; ends of lines; turns of direction; and what is no
-# character at all
+# characters that are never drawn: C0, DEL and C1; ends of lines; changes of direction;
+# noncharacters
 _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufdd0-\ufdef\ufffe\uffff]"
 )
@@ -27,12 +27,12 @@ class Labels(NamedTuple):
 
     @property
     def width(self) -> float:
-        """Inches of the longest."""
+        """The length of the longest label, in inches."""
         return max(map(width, self.texts))
 
 
 def of(tokens: Sequence[str]) -> Labels:
-    """Return the tokens, with what could not be seen made visible.
+    """Return the tokens with invisible characters made visible.
 
     White space is drawn as ␣, a combining mark on ◌, a conjoining jamo (decomposed Hangul) as the
     letter it is, and a control character as Python writes it, `\\t`.
@@ -41,7 +41,7 @@ def of(tokens: Sequence[str]) -> Labels:
 
 
 def width(text: str) -> float:
-    """Return inches that a text takes, about; an ideograph is as wide as it is high."""
+    """Return the approximate width of a text in inches; ideographs are as wide as high."""
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     return _LETTER * len(text) + 0.06 * wide
 

@@ -13,14 +13,12 @@ Link = tuple[int, int]  # positions in source and target, from 0
 JOINS = ("intersection", "union", "grow-diag-final-and")  # of links
 PRODUCT = "product"  # of weights, see `alignment.align_both`
 WAYS = (*JOINS, PRODUCT)
-AGREED = 0.15  # the threshold of PRODUCT, where none is given
+AGREED = 0.15  # the default threshold of PRODUCT
 _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
 class Gold(NamedTuple):
-    """The links that annotators gave a pair: those that are sure, and all that are at least
-    possible.
-    """
+    """The links that annotators gave a pair: the sure ones, and all possible ones."""
 
     sure: Set[Link]
     possible: Set[Link]  # the sure ones among them
@@ -45,9 +43,7 @@ def ordered(links: Iterable[Link]) -> list[Link]:
 
 
 def write(links: Iterable[Link]) -> str:
-    """Return the links in Pharaoh's format: `0-0 1-2`, source first, positions from 0, in order of
-    the target.
-    """
+    """Return the links in Pharaoh's format, `0-0 1-2`: source-target, from 0, in target order."""
     return " ".join(f"{i}-{j}" for i, j in ordered(links))
 
 
@@ -60,9 +56,7 @@ def read(line: str, where: str) -> Set[Link]:
 
 
 def read_gold(line: str, where: str, base: int = 0) -> Gold:
-    """Return the links of an annotated line: `i-j` is sure, `ipj` possible; positions from
-    `base`.
-    """
+    """Return the links of an annotated line: sure `i-j`, possible `ipj`, counted from `base`."""
     sure, possible = set[Link](), set[Link]()
     for text in line.split():
         match = re.fullmatch(r"(\d+)([-p])(\d+)", text, re.ASCII)

@@ -1,6 +1,6 @@
 """Measures of outputs against references, each as numbers per source whose sum gives the score.
 
-So a score of the whole, of the sources of some length, and of a bootstrap sample are one thing.
+So one method gives the score of a corpus, of the sources of some length, or of a bootstrap sample.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _SPACELESS = {  # scripts that are written without spaces between words
     "han": re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"),
     "thai, lao, burmese, khmer": re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"),
 }
-_LONGEST_WORD = 5  # letters of these scripts, on average, where somebody has put spaces
+_LONGEST_WORD = (
+    5  # letters between two spaces, on average, if text of these scripts was split into words
+)
 
 
 class Text(NamedTuple):
@@ -82,7 +84,7 @@ def given(
     references: Sequence[Sequence[str]],
     sources: Sequence[str] | None = None,
 ) -> list[Answer]:
-    """Return outputs that came from elsewhere beside their references; a piece is a word.
+    """Return outputs of another program with their references; pieces are words.
 
     With `sources`, equal ones are one, with the references of all. Without, the first reference
     stands for the source.
@@ -103,7 +105,7 @@ def given(
 
 
 def by_length(found: Sequence[Answer], count: int) -> Iterator[Bucket]:
-    """About `count` ranges of source length, in pieces, with about as many sources in each."""
+    """Return about `count` ranges of source length, in pieces, with about equally many sources."""
     lengths = np.array([len(answer.source.pieces) for answer in found])
     edges = np.unique(np.quantile(lengths, np.arange(1, count + 1) / count, method="lower"))
     for low, high in zip([-1, *edges[:-1]], edges, strict=True):
@@ -127,7 +129,7 @@ def measure(
     per: edits in pieces over the pieces of the closest reference (phoneme error rate).
     cer: the same in characters.
     exact: the share of outputs whose pieces equal a reference's.
-    bleu, chrf, ter: sacreBLEU's, with its `tokenize` (BLEU alone) and `lowercase`.
+    bleu, chrf, ter: sacreBLEU's, with its `tokenize` (only for BLEU) and `lowercase`.
 
     An edit is an insertion, deletion or substitution. Of equally close references the shortest
     counts.
@@ -157,7 +159,7 @@ def check_tokenizer(name: str | None) -> None:
         raise UsageError(f"--tokenize: expected one of {known}, got {name!r}")
     try:
         BLEU(tokenize=name)
-    except (ImportError, RuntimeError) as error:  # sacreBLEU raises both
+    except (ImportError, RuntimeError) as error:  # sacreBLEU may raise either
         package = _PACKAGES.get(name, "sentencepiece")
         raise ToolkitError(f"--tokenize {name} needs a package: pip install {package!r}") from error
     except OSError as error:
@@ -166,9 +168,7 @@ def check_tokenizer(name: str | None) -> None:
 
 
 def fitting_tokenizer(lines: Iterable[str]) -> str | None:
-    """Return the tokenizer of BLEU for text without spaces between words; None where there are
-    spaces.
-    """
+    """Return the tokenizer of BLEU for scripts without spaces between words, else None."""
     counts, words = dict.fromkeys(_SPACELESS, 0), 0
     letters = 0
     for line in lines:
@@ -187,8 +187,7 @@ def fitting_tokenizer(lines: Iterable[str]) -> str | None:
 
 
 def perplexity(losses: Iterable[tuple[float, int]]) -> Measurement:
-    """Return exp of the mean negative log-probability of a reference symbol, end-of-sentence
-    included.
+    """Return exp of the mean negative log-probability of reference symbols and END.
 
     `losses` has, for each source, the sum over its references and their number of symbols.
     """

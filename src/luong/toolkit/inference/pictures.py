@@ -1,4 +1,4 @@
-"""Alignments as pictures of bounded size, whatever is drawn."""
+"""Pictures of alignments, of bounded size for alignments of any size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 FORMATS = (".png", ".svg", ".pdf")
-PLAIN: dict[str, Any] = {"parse_math": False, "usetex": False}  # texts of others are no formulas
+# Text from users is not parsed as a formula.
+PLAIN: dict[str, Any] = {"parse_math": False, "usetex": False}
 GREY = "0.85"
 _CELL = 0.42  # inches of a cell of an alignment that is not too long for it
 _LONGEST = 20  # inches of all cells along a side: those of longer alignments are smaller
@@ -65,7 +66,7 @@ class _Side(NamedTuple):
 
     @property
     def length(self) -> float:
-        """Inches of all cells."""
+        """The length of all cells, in inches."""
         return self.cell * len(self.labels.texts)
 
     @property
@@ -75,9 +76,7 @@ class _Side(NamedTuple):
 
     @property
     def spans(self) -> Sequence[tuple[int, int, str]]:
-        """Return the spans that are drawn beside the labels: none where there is no room for all of
-        them.
-        """
+        """Return the spans that are drawn beside the labels; none unless all have room."""
         return self.labels.spans if self.every == 1 else ()
 
 
@@ -91,12 +90,12 @@ class _Panel(NamedTuple):
 
     @property
     def high(self) -> float:
-        """Inches of the labels above."""
+        """The height of the labels above, in inches."""
         return 0.4 if self.columns.across else self.columns.labels.width + 0.2
 
     @property
     def wide(self) -> float:
-        """Inches of the labels at the left."""
+        """The width of the labels at the left, in inches."""
         return self.rows.labels.width + 0.2
 
     @property
@@ -117,13 +116,13 @@ class _Panel(NamedTuple):
 
     @property
     def size(self) -> tuple[float, float]:
-        """Inches of all of it."""
+        """The width and height of everything, in inches."""
         width = self.left + self.columns.length + self.right
         return width, self.above + self.rows.length + self.below
 
     @property
     def _aside(self) -> float:
-        """Inches by which the title is longer than the cells, at either end."""
+        """The inches by which the title is longer than the cells, at either end."""
         return (labels.width(self.title) - self.columns.length) / 2
 
 
@@ -162,7 +161,7 @@ def plot_alignment(
 
     (panel,) = _panels([_picture(weights, source, target)], [title or ""])
     if ax is None:
-        from matplotlib import pyplot  # chooses a backend when it is imported
+        from matplotlib import pyplot  # pyplot chooses a backend when it is imported
 
         _, ax = pyplot.subplots(figsize=panel.size, layout="constrained")
     _draw(ax, panel, fonts.families(_texts(panel)), colorbar=colorbar)
@@ -206,9 +205,9 @@ def figure_of(picture: Alignment, title: str | None = None) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, SVG or PDF, by the suffix of `path`: whole, or not at all.
+    """Write a figure as PNG, SVG or PDF, by the suffix of `path`; a failure leaves no file.
 
-    A PNG has at most 2^24 pixels: a larger figure gets fewer dots an inch, which a warning tells.
+    A PNG has at most 2^24 pixels: a larger figure gets fewer dots an inch, with a warning.
     """
     check_path(path)
     width, height = figure.get_size_inches()
@@ -220,12 +219,12 @@ def save(figure: Figure, path: Path) -> None:
             stacklevel=2,
         )
     with warnings.catch_warnings(), outputs.output(path) as file:
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # `fonts` has said it
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # `fonts` has warned
         figure.savefig(file, dpi=dpi, format=path.suffix.lower()[1:])
 
 
 def check_path(path: Path) -> None:
-    """Refuse a name that tells no format, and a folder that is not there."""
+    """Refuse a name without a known suffix, and a folder that does not exist."""
     if path.suffix.lower() not in FORMATS:
         raise ToolkitError(f"{path}: expected a name that ends in {', '.join(FORMATS)}")
     if not path.parent.is_dir():
@@ -236,13 +235,13 @@ def check_path(path: Path) -> None:
 
 @contextmanager
 def settings() -> Iterator[None]:
-    """Draw by matplotlib's own defaults, whatever a matplotlibrc says, and in no window."""
-    os.environ["MPLBACKEND"] = "agg"  # is read, and checked, when matplotlib is imported
+    """Draw without windows, by matplotlib's own defaults, whatever a matplotlibrc says."""
+    os.environ["MPLBACKEND"] = "agg"  # importing matplotlib reads and checks its matplotlibrc
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no paragraphs about wrong settings
     try:
         with needs_toolkit():
             import matplotlib
-    except (ValueError, OSError) as error:  # a matplotlibrc that is no text, say
+    except (ValueError, OSError) as error:  # for example, a matplotlibrc that is not text
         reason = " ".join(str(error).split())
         raise ToolkitError(f"matplotlib does not start: {reason} (see its matplotlibrc)") from error
     with matplotlib.rc_context():
@@ -289,7 +288,7 @@ def _draw(ax: Axes, panel: _Panel, families: list[str], *, colorbar: bool = Fals
 
 
 def _draw_spans(ax: Axes, panel: _Panel, text: dict[str, Any]) -> None:
-    """Draw a line beside labels that are read together, and what they are together."""
+    """Draw a line beside labels that belong together, and the letter or syllable they make."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
@@ -309,9 +308,7 @@ def _draw_spans(ax: Axes, panel: _Panel, text: dict[str, Any]) -> None:
 
 
 def _panels(pictures: Sequence[Alignment], titles: Sequence[str]) -> list[_Panel]:
-    """Return the alignments with their labels, in cells of one size that keeps the largest in
-    bounds.
-    """
+    """Return the alignments with labels, in cells of one size that bounds the largest."""
     checked = [_picture(picture, None, None) for picture in pictures]
     width, height = (
         min(_CELL, _LONGEST / max(len(getattr(picture, side)) for picture in checked))
@@ -340,7 +337,7 @@ def _picture(weights: Any, source: Sequence[str] | None, target: Sequence[str] |
         source = weights.source if source is None else source
         target = weights.target if target is None else target
         weights = weights.weights
-    if hasattr(weights, "detach"):  # a tensor, wherever it lives
+    if hasattr(weights, "detach"):  # a tensor on any device
         weights = weights.detach().float().cpu().numpy()
     array = np.asarray(weights)
     if array.ndim != 2 or not array.size:

@@ -1,4 +1,4 @@
-"""The log-probability of targets that are given."""
+"""The log-probability of given targets."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ def score(translator: Translator, pairs: Sequence[Pair], *, batch_size: int) -> 
 def _fitting(
     examples: Sequence[Example], order: Sequence[int], numbers: int, batch_size: int
 ) -> int:
-    """Return how many of the last in `order` go together: at most batch_size, and in bounded
-    memory.
-    """
+    """Return the size of the next batch, from the end of `order`: bounded by batch_size, memory."""
     longest = len(examples[order[-1]].target)
     most = min(batch_size, len(order))
     for count in range(most):
@@ -51,9 +49,7 @@ def _fitting(
 
 
 def _steps(translator: Translator, batch: Batch) -> Tensor:
-    """Return the log-probability of each target symbol (batch, n), as many steps at a time as
-    fit.
-    """
+    """Return the log-probability of each target symbol (batch, n), in bounded memory."""
     models = translator.models
     encoded = [model.encode(batch.source, batch.lengths) for model in models]
     states = [state for _, state in encoded]

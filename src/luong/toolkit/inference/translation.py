@@ -19,8 +19,8 @@ class Translation(NamedTuple):
     text: str
     source: list[str]  # the pieces of the source that were read
     target: list[str]  # the pieces of the output
-    weights: Tensor  # (target, source), on the CPU: what was attended to predict each piece
-    unseen: list[str]  # pieces of the source that training had not seen
+    weights: Tensor  # (target, source), on the CPU: attention when each piece was predicted
+    unseen: list[str]  # pieces of the source that are not in the vocabulary
     score: float  # log-probability
     finished: bool  # False: cut at the length limit
     dropped: int = 0  # pieces of the source past the longest that is read
@@ -33,7 +33,7 @@ class Translation(NamedTuple):
 
     @property
     def alignment(self) -> list[tuple[int, int]]:
-        """(source, target) positions: the word of each piece with that which it attended most.
+        """(source, target) positions: each piece's word and the word that it attended most.
 
         Words are those of `str.split`; where a side is read in characters, they are its characters.
         """
@@ -56,9 +56,7 @@ class Score(NamedTuple):
 
 
 def strongest(weights: Tensor) -> list[int | None]:
-    """Return the position of largest weight in each row of `weights` (n, m); None in a row of
-    zeros.
-    """
+    """Return the position of largest weight in each row of (n, m); None in rows of zeros."""
     if not weights.shape[1]:
         return [None] * len(weights)
     best = weights.max(1)
@@ -109,7 +107,7 @@ def _replaced(
     source: Vocabulary,
     dictionary: Mapping[str, str],
 ) -> list[str]:
-    """Return `names` with source words, as they were written, in the place of unknown ones."""
+    """Return `names` with unknown ones replaced by source words, as these were written."""
     words = written(line, places, characters=source.reads_characters)
     raw = [None if j is None else words[j] for j in strongest(found.weights)]
     return [

@@ -1,4 +1,4 @@
-"""The weights of a trained model, and what gives them their meaning."""
+"""The weights of a trained model, stored with the settings and vocabularies they belong to."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ _KEY = "meaning"  # in what is saved with the weights
 
 
 def meaning(config: Config, source: Vocabulary, target: Vocabulary) -> Meaning:
-    """Return the settings and vocabularies without which weights mean nothing, or something
-    else.
-    """
+    """Return the settings, and the hashes of the vocabularies, that weights belong to."""
     return config.shape() | {"source.json": source.digest, "target.json": target.digest}
 
 
@@ -38,9 +36,9 @@ def digest(model: nn.Module, meaning: Meaning) -> str:
 def load(path: Path, model: nn.Module, meaning: Meaning) -> None:
     """Give `model`, which may be on the meta device, the weights of a file.
 
-    Refused, before memory is taken for them: weights of other names, dtypes or shapes, and, where
-    the file tells their meaning, of other settings or vocabularies; then what does not have the
-    hash that the file tells, and weights that are not finite.
+    Weights of other names, dtypes or shapes, or of other settings or vocabularies (if the file has
+    these), are refused before memory is taken for them; then weights that do not match the hash in
+    the file, or are not finite.
     """
     with tensors.opened(path) as stored:
         _compare(path, stored.about.get(_KEY), meaning)
