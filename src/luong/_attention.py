@@ -46,8 +46,8 @@ def attention(
             may attend to every key.
         lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the rest
             is padding. Default: all m exist.
-        dropout: the probability, from 0 to below 1, that a weight is dropped; the remaining ones
-            grow by 1 / (1 - dropout). It is always applied. Default: 0.
+        dropout: the probability, from 0 to below 1, that a weight is dropped; the others
+            are multiplied by 1 / (1 - dropout). It is always applied. Default: 0.
         need_weights: whether to return the weights too. Default: False.
 
     Returns:

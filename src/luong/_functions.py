@@ -37,8 +37,8 @@ def dot_attention(
             may attend to every key.
         lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the rest
             is padding. Default: all m exist.
-        dropout: the probability, from 0 to below 1, that a weight is dropped; the remaining ones
-            grow by 1 / (1 - dropout). It is always applied. Default: 0.
+        dropout: the probability, from 0 to below 1, that a weight is dropped; the others
+            are multiplied by 1 / (1 - dropout). It is always applied. Default: 0.
         need_weights: whether to return the weights too. Default: False.
 
     Returns:
@@ -96,8 +96,8 @@ def scaled_dot_attention(
             may attend to every key.
         lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the rest
             is padding. Default: all m exist.
-        dropout: the probability, from 0 to below 1, that a weight is dropped; the remaining ones
-            grow by 1 / (1 - dropout). It is always applied. Default: 0.
+        dropout: the probability, from 0 to below 1, that a weight is dropped; the others
+            are multiplied by 1 / (1 - dropout). It is always applied. Default: 0.
         need_weights: whether to return the weights too. Default: False.
 
     Returns:
@@ -147,8 +147,8 @@ def general_attention(
             may attend to every key.
         lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the rest
             is padding. Default: all m exist.
-        dropout: the probability, from 0 to below 1, that a weight is dropped; the remaining ones
-            grow by 1 / (1 - dropout). It is always applied. Default: 0.
+        dropout: the probability, from 0 to below 1, that a weight is dropped; the others
+            are multiplied by 1 / (1 - dropout). It is always applied. Default: 0.
         need_weights: whether to return the weights too. Default: False.
 
     Returns:
@@ -207,8 +207,8 @@ def concat_attention(
             may attend to every key.
         lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the rest
             is padding. Default: all m exist.
-        dropout: the probability, from 0 to below 1, that a weight is dropped; the remaining ones
-            grow by 1 / (1 - dropout). It is always applied. Default: 0.
+        dropout: the probability, from 0 to below 1, that a weight is dropped; the others
+            are multiplied by 1 / (1 - dropout). It is always applied. Default: 0.
         need_weights: whether to return the weights too. Default: False.
         backend: "numba" (CPU), "torch" or "reference". Default: the first of them that can take the
             call, see `luong.explain`.
@@ -268,8 +268,8 @@ def additive_attention(
             may attend to every key.
         lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the rest
             is padding. Default: all m exist.
-        dropout: the probability, from 0 to below 1, that a weight is dropped; the remaining ones
-            grow by 1 / (1 - dropout). It is always applied. Default: 0.
+        dropout: the probability, from 0 to below 1, that a weight is dropped; the others
+            are multiplied by 1 / (1 - dropout). It is always applied. Default: 0.
         need_weights: whether to return the weights too. Default: False.
         backend: "numba" (CPU), "torch" or "reference". Default: the first of them that can take the
             call, see `luong.explain`.
@@ -321,8 +321,8 @@ def location_attention(
             may attend to every key.
         lengths: integers (*batch). Only the first `lengths` keys of a sentence exist; the rest
             is padding. Default: all m exist.
-        dropout: the probability, from 0 to below 1, that a weight is dropped; the remaining ones
-            grow by 1 / (1 - dropout). It is always applied. Default: 0.
+        dropout: the probability, from 0 to below 1, that a weight is dropped; the others
+            are multiplied by 1 / (1 - dropout). It is always applied. Default: 0.
         need_weights: whether to return the weights too. Default: False.
 
     Returns:

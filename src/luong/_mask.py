@@ -1,4 +1,4 @@
-"""Masks and lengths: the one place that knows that True means "attend"."""
+"""Masks and lengths. Only this module knows that True means "attend"."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ _FEW = 16  # queries of a sentence: those of one decoder step, a beam's
 
 
 class Step(NamedTuple):
-    """What lets a call on a prepared memory do without checks, where a few queries attend to it.
+    """The facts by which a few queries may attend to a prepared memory without any more checks.
 
     key and value are (b, m, ...), of one plain dtype, on the CPU; no query has nothing to attend.
     Kernels get it only with queries for which `Prepared.fits`: see `without_step`.
@@ -169,7 +169,7 @@ class Step(NamedTuple):
     def of(
         cls, key: Tensor, value: Tensor, mask: Tensor | None, empty: Tensor | None
     ) -> Step | None:
-        """Return that of the parts of a memory, or None where every call has to check them."""
+        """Return the facts about the parts of a memory, or None if every call has to check them."""
         batch, m = key.shape[0], key.shape[-2]
         if (
             torch.compiler.is_compiling()
@@ -189,7 +189,7 @@ class Step(NamedTuple):
 
 @final
 class Prepared:
-    """The results worked out from the parts of a memory, and those parts; it never changes.
+    """The results computed from the parts of a memory, and those parts. It never changes.
 
     They hold for these very tensors only: functions that go through a memory tensor by tensor
     (pytrees, pickle) leave them out.
@@ -353,7 +353,7 @@ def without_step(memory: Memory) -> Memory:
 
 
 def masked(memory: Memory, mask: Tensor, empty: Tensor) -> Memory:
-    """Return the memory with this mask in the place of its own, of which it leaves some pairs.
+    """Return the memory with this mask instead of its own. It allows some of the same pairs.
 
     Everything that was worked out from the keys stays valid.
     """
