@@ -1,1 +1,1 @@
-"""The command `luong`. Each verb is a module with a function `run`, which imports what is heavy."""
+"""The command `luong`. Each verb is a module whose function `run` imports the heavy modules."""

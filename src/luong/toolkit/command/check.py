@@ -65,7 +65,7 @@ def _parser() -> terminal.Parser:
 
 
 def _corpora(names: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Yield each corpus, those of a recipe in its place, and its longest line."""
+    """Yield each corpus and the greatest length of a line; a recipe stands for its corpora."""
     from luong.toolkit.config import RECIPES, Config, Data, recipe_path
 
     for name in names:

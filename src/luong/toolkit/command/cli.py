@@ -1,4 +1,4 @@
-"""The command `luong`: finds the verb, and makes one line of an error."""
+"""Run the command `luong`: find the verb, and print an error as one line."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _speak_utf8() -> None:
-    """Start again in UTF-8 mode where the locale has names of files and arguments in another."""
+    """Start again in UTF-8 mode, if the locale has another encoding for names and arguments."""
     if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
         environment = os.environ | {"PYTHONUTF8": "1"}
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)

@@ -1,4 +1,4 @@
-"""Options that several verbs take, and the checks of them before any work begins."""
+"""Options that several verbs take, with the checks that come before any work."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SETTINGS = {
 
 
 class Number:
-    """The type of an option that takes the numbers of a range."""
+    """The type of an option whose value is a number within a range."""
 
     def __init__(self, range: Range) -> None:
         self.range = range
@@ -56,7 +56,7 @@ def add_number(
     default: float | None = None,
     unset: float | None = None,
 ) -> None:
-    """Add an option that takes the numbers of a range, which its help names.
+    """Add an option whose value is a number within a range. Its help names the range.
 
     add: a parser's, or a group's, add_argument.
     unset: what is taken for None; the help names it, or the default.
@@ -100,7 +100,7 @@ def sampling(arguments: Namespace) -> Sampling | None:
 
 
 def _given(arguments: Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """Return the values of those of the options that have one."""
+    """Return the values of the options that were given."""
     values = {name: getattr(arguments, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}
 

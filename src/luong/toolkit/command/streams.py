@@ -17,7 +17,7 @@ Line = tuple[str, str]  # its name, as `file:3`, and its text
 
 
 def piped(stream: Stream, name: str) -> Iterator[list[Line]]:
-    """Yield lines in groups, each as soon as it is there: no line waits for others."""
+    """Yield lines in groups as they arrive: no line waits for a later one."""
     return _lines(reading.unpacked(stream, name), name)
 
 

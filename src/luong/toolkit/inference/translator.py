@@ -1,4 +1,4 @@
-"""A trained model, or several together, at work: lines in, lines out."""
+"""The `Translator`: a trained model, or an ensemble, that turns lines into lines."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Translator:
 
     @property
     def numbers(self) -> int:
-        """About how many numbers a step takes: logits, states and gates. Batches go by it."""
+        """The approximate count of numbers in a step: logits, states, gates. It bounds batches."""
         sizes = (layer.hidden_size for m in self.models for layer in [*m.decoder.layers][:1])
         return sum(len(self.target) + 16 * size for size in sizes)
 
