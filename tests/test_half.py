@@ -1,4 +1,4 @@
-"""The fused kernel, and half types in it: float32 within, in the backward pass too."""
+"""Half types where the fused kernel is taken: float32 within, in the backward pass too."""
 
 import pytest
 import torch
@@ -66,13 +66,12 @@ def test_compiled_gradients_keep_to_float32(dtype):
     assert_rounded(*ours_and_plain(compiled, tensors, grad, mask, 1.0))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("block", [N * 7, 2 * N * N])  # 7 queries, then 4; 2 sentences, then 1
-def test_blocks_are_as_good_as_all_at_once(monkeypatch, dtype, block):
+@half
+def test_blocks_of_queries_are_as_good_as_all_at_once(monkeypatch, dtype):
     torch.manual_seed(0)
     tensors = [torch.randn(3, N, 16).to(dtype) for _ in range(3)]
     grad, mask = torch.randn(3, N, 16).to(dtype), torch.rand(3, N, N) < 0.7
-    monkeypatch.setattr(dot, "_BLOCK", block)
+    monkeypatch.setattr(dot, "_SMALL", 3 * N * 7)  # 7 queries at a time, then 4
     assert_rounded(*ours_and_plain(eager, tensors, grad, mask, 1.0))
     assert_rounded(*ours_and_plain(eager, tensors, grad, mask[:, :1], 1.0))
 

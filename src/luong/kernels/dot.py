@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,7 +15,6 @@ from luong.kernels.batch import flatten
 from luong.kernels.dispatch import forward_mode, plain_backward
 
 _SMALL = 1 << 20  # elements of n x m x d
-_BLOCK = 1 << 17  # weights of a block, which stay in a core's cache
 
 
 def scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
@@ -114,43 +112,41 @@ def _context(
 
 
 class _Context(torch.autograd.Function):
-    """Compute softmax(scale · query keyᵀ) value; unlike the fused kernel, with two derivatives.
+    """softmax(scale · query keyᵀ) value with two derivatives, which PyTorch's fused kernel lacks.
 
-    If the backward pass is to be differentiated itself, it is the plain formula's. The second
-    output is kept for the others: the weights, or nothing where the fused kernel has none.
+    If the backward pass is to be differentiated itself, it is the plain formula's; else, as a rule,
+    it is the counterpart of the forward pass. The second output is kept for that: the weights, or
+    the log-sum-exp of the fused kernel.
     """
 
     @staticmethod
     def forward(
         query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, fused: bool
     ) -> tuple[Tensor, Tensor]:
-        if not fused:
-            return _products(query, key, value, mask, scale)
-        context = _sdpa(query, key, value, mask, scale)
-        return context, context.new_empty(context.shape[0], 0)
+        return (_fused if fused else _products)(query, key, value, mask, scale)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         query, key, value, mask, ctx.scale, ctx.fused = inputs
-        ctx.save_for_backward(query, key, value, mask, output[1])
+        ctx.save_for_backward(query, key, value, mask, *output)
         ctx.mark_non_differentiable(output[1])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
-        query, key, value, mask, kept = ctx.saved_tensors
+        query, key, value, mask, context, kept = ctx.saved_tensors
         if plain_backward(grad):
             grads = _plain_backward(grad, query, key, value, mask, ctx.scale)
-        elif not ctx.fused:
-            grads = _products_backward(grad, query, key, value, kept, ctx.scale)
-        elif grad.device.type == "cpu":
+        elif ctx.fused and grad.dtype in dense.HALF and grad.device.type == "cpu":
             grads = _blocked_backward(grad, query, key, value, mask, ctx.scale)
+        elif ctx.fused:
+            grads = _fused_backward(grad, query, key, value, mask, context, kept, ctx.scale)
         else:
-            grads = _fused_backward(grad, query, key, value, mask, ctx.scale)
+            grads = _products_backward(grad, query, key, value, kept, ctx.scale)
         return *grads, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
-        """Flatten the dimension that vmap adds into the batch."""
+        """Flatten one more batch dimension into the batch."""
 
         def flat(x: Tensor, dim: int | None) -> Tensor:
             x = x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
@@ -192,50 +188,68 @@ def _products_backward(
 def _blocked_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
 ) -> tuple[Tensor, ...]:
-    """Return the gradients, block by block, in float32 at least. Memory is linear in n and m.
+    """Return the gradients, block of queries by block, with scores and weights in float32.
 
-    PyTorch's fused kernel has a backward pass too. It computes weights e^(score - log-sum-exp) from
-    scores of its own, which in half types round apart from those of the forward pass by more than 1
-    where they are in the millions; and it multiplies by denormal weights. Here weights sum to 1
-    whatever the rounding.
+    Memory is linear in n and m.
+
+    The fused kernel's own backward pass has weights e^(score - log-sum-exp), from scores that it
+    computes again. Where scores are in the millions, the two round apart by more than 1. Here
+    weights sum to 1 whatever the rounding.
     """
-    (b, n, _), m = query.shape, key.shape[1]
-    queries = min(n, max(1, _BLOCK // m))
-    sentences = max(1, _BLOCK // (n * m))
-    d_query, d_key, d_value = (torch.empty_like(x) for x in (query, key, value))
+    (b, n, _), m, dtype = query.shape, key.shape[1], query.dtype
+    step = max(1, _SMALL // (b * m))
+    key, value, d_queries = key.float(), value.float(), []
+    d_key, d_value = torch.zeros_like(key), torch.zeros_like(value)
     with dense.uncast(grad):
-        for part in _slices(b, sentences):
-            keys, values = dense.upcast(key[part]), dense.upcast(value[part])
-            of_keys, of_values = torch.zeros_like(keys), torch.zeros_like(values)
-            for rows in _slices(n, queries):
-                some, own = dense.upcast(query[part, rows]), dense.upcast(grad[part, rows])
-                weights = _weights(some, keys, _part(mask, part, rows), scale)
-                found = _products_backward(own, some, keys, values, weights, scale)
-                d_query[part, rows] = found[0]
-                of_keys += found[1]
-                of_values += found[2]
-            d_key[part], d_value[part] = of_keys, of_values
-    return d_query, d_key, d_value
+        for first in range(0, n, step):
+            rows = slice(first, first + step)
+            some, own = query[:, rows].float(), grad[:, rows].float()
+            part = mask if mask is None or mask.shape[1] == 1 else mask[:, rows]
+            weights = _weights(some, key, part, scale)
+            d_query, *found = _products_backward(own, some, key, value, weights, scale)
+            d_queries.append(d_query.to(dtype))
+            d_key += found[0]
+            d_value += found[1]
+    return torch.cat(d_queries, 1), d_key.to(dtype), d_value.to(dtype)
 
 
-def _slices(size: int, step: int) -> Iterator[slice]:
-    return (slice(first, first + step) for first in range(0, size, step))
-
-
-def _part(mask: Tensor | None, part: slice, rows: slice) -> Tensor | None:
-    if mask is None:
-        return None
-    return mask[part] if mask.shape[1] == 1 else mask[part, rows]
+def _fused(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor]:
+    if query.device.type != "cpu":
+        context = _sdpa(query, key, value, mask, scale)
+        return context, context.new_empty(context.shape[0], 0)
+    # the operator behind scaled_dot_product_attention, called by its name for its log-sum-exp
+    context, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        *_heads(query, key, value), attn_mask=_bias(mask, query), scale=scale
+    )
+    return context[:, 0], logsumexp
 
 
 def _fused_backward(
-    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    context: Tensor,
+    logsumexp: Tensor,
+    scale: float,
 ) -> tuple[Tensor, ...]:
-    """Return the gradients of PyTorch's fused kernel, by the autograd node that it makes."""
-    with torch.enable_grad():
-        query, key, value = (x.detach().requires_grad_() for x in (query, key, value))
-        context = _sdpa(query, key, value, mask, scale)
-        return torch.autograd.grad(context, (query, key, value), grad)
+    if query.device.type != "cpu":  # only the kernel's own autograd node knows what it kept
+        with torch.enable_grad():
+            query, key, value = (x.detach().requires_grad_() for x in (query, key, value))
+            context = _sdpa(query, key, value, mask, scale)
+            return torch.autograd.grad(context, (query, key, value), grad)
+    grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        *_heads(grad, query, key, value, context),
+        logsumexp,
+        0.0,
+        False,
+        attn_mask=_bias(mask, query),
+        scale=scale,
+    )
+    return tuple(x[:, 0] for x in grads)
 
 
 def _plain_backward(
@@ -254,9 +268,15 @@ def _plain_backward(
 
 def _sdpa(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     mask = None if mask is None else mask[:, None]
-    if not torch.compiler.is_compiling():  # its fused kernels want that, and heads
-        query, key, value = (
-            x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value)
-        )
-    query, key, value = (x[:, None] for x in (query, key, value))
+    query, key, value = (x[:, None] for x in (query, key, value))  # its fused kernels want heads
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)[:, 0]
+
+
+def _heads(*tensors: Tensor) -> list[Tensor]:
+    return [(x if x.stride(-1) == 1 else x.contiguous())[:, None] for x in tensors]
+
+
+def _bias(mask: Tensor | None, like: Tensor) -> Tensor | None:
+    if mask is None:
+        return None
+    return like.new_zeros(mask.shape).masked_fill_(~mask, float("-inf"))[:, None]
